@@ -44,7 +44,11 @@ NAMES = {
 _LAYERNORM = {"norm": "layer", "gated": False, "qkv_bias": True, "out_bias": True, "mlp_bias": True}
 
 FAMILIES: dict[str, dict[str, object]] = {
-    "llama": {"qkv_bias": Key("attention_bias", False), "out_bias": Key("attention_bias", False), "mlp_bias": Key("mlp_bias", False)},
+    "llama": {
+        "qkv_bias": Key("attention_bias", False),
+        "out_bias": Key("attention_bias", False),
+        "mlp_bias": Key("mlp_bias", False),
+    },
     "mistral": {},
     "qwen2": {"qkv_bias": True},
     "qwen3": {"qk_norm": "head", "qkv_bias": Key("attention_bias", False), "out_bias": Key("attention_bias", False)},
@@ -98,7 +102,9 @@ def shape_from_config(config: dict) -> Shape:
     """
     family = str(config.get("model_type", ""))
     if family not in FAMILIES:
-        raise ScenarioError("model", family, Message("The architecture {family} is not known here.", family=quoted(family)))
+        raise ScenarioError(
+            "model", family, Message("The architecture {family} is not known here.", family=quoted(family))
+        )
     values = {name: _first(config, keys) for name, keys in NAMES.items()}
     for name, value in FAMILIES[family].items():
         values[name] = value if not isinstance(value, Key) else value.read(_first(config, (value.name,), value.default))

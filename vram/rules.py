@@ -39,7 +39,9 @@ class Rule:
     def check(self, field: str, value: object) -> None:
         """Raise ScenarioError unless the value is allowed."""
         if not self.accepts(value):
-            raise ScenarioError(field, value, Message("{value} is not {allowed}.", value=quoted(value), allowed=self.allowed))
+            raise ScenarioError(
+                field, value, Message("{value} is not {allowed}.", value=quoted(value), allowed=self.allowed)
+            )
 
 
 @dataclass(frozen=True, slots=True)

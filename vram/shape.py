@@ -18,7 +18,17 @@ from typing import NamedTuple
 from .errors import Message, ScenarioError, quoted
 from .rules import Choice, Flag, Rule, Whole
 
-__all__ = ["COMPONENTS", "ParameterCount", "Shape", "Tensor", "attention_kind", "count_parameters", "decode_shape", "encode_shape", "tensors"]
+__all__ = [
+    "COMPONENTS",
+    "ParameterCount",
+    "Shape",
+    "Tensor",
+    "attention_kind",
+    "count_parameters",
+    "decode_shape",
+    "encode_shape",
+    "tensors",
+]
 
 
 def _fact(rule: Rule, code: str, **default: object):
@@ -90,7 +100,9 @@ class Shape:
             if value is not None or name != "head_dim":
                 rule.check(name, value)
         if not re.fullmatch(r"[a-z0-9_-]{1,40}", self.family):
-            raise ScenarioError("model", self.family, Message("{value} is not the name of an architecture.", value=quoted(self.family)))
+            raise ScenarioError(
+                "model", self.family, Message("{value} is not the name of an architecture.", value=quoted(self.family))
+            )
         if self.head_dim is None and self.hidden % self.heads:
             raise ScenarioError(
                 "heads",
@@ -120,16 +132,25 @@ class Shape:
                 raise ScenarioError(
                     "top_k",
                     self.top_k,
-                    Message("{value} is not a number of experts from 1 to {experts}.", value=self.top_k, experts=self.experts),
+                    Message(
+                        "{value} is not a number of experts from 1 to {experts}.",
+                        value=self.top_k,
+                        experts=self.experts,
+                    ),
                     fix={"top_k": min(max(self.top_k, 1), self.experts)},
                 )
             if not self.moe_ffn:
-                raise ScenarioError("moe_ffn", 0, Message("A model with experts needs their width, a whole number above 0."), fix={"moe_ffn": self.ffn})
+                message = Message("A model with experts needs their width, a whole number above 0.")
+                raise ScenarioError("moe_ffn", 0, message, fix={"moe_ffn": self.ffn})
             if self.dense_layers >= self.layers:
                 raise ScenarioError(
                     "dense_layers",
                     self.dense_layers,
-                    Message("{value} dense layers leave none of the {layers} layers for experts.", value=self.dense_layers, layers=self.layers),
+                    Message(
+                        "{value} dense layers leave none of the {layers} layers for experts.",
+                        value=self.dense_layers,
+                        layers=self.layers,
+                    ),
                     fix={"dense_layers": self.layers - 1},
                 )
 
@@ -162,7 +183,18 @@ class Tensor(NamedTuple):
         return math.prod(self.dims) * self.count
 
 
-COMPONENTS = ("embedding", "position_embedding", "attention", "mlp", "experts", "shared_experts", "router", "biases", "norm", "lm_head")
+COMPONENTS = (
+    "embedding",
+    "position_embedding",
+    "attention",
+    "mlp",
+    "experts",
+    "shared_experts",
+    "router",
+    "biases",
+    "norm",
+    "lm_head",
+)
 """The components of a count, in the order of the forward pass."""
 
 
@@ -177,7 +209,7 @@ def tensors(shape: Shape) -> list[Tensor]:
     linears = [("attention", "q_proj", q, h, shape.qkv_bias), ("attention", "k_proj", kv, h, shape.qkv_bias)]
     linears += [("attention", "v_proj", kv, h, shape.qkv_bias), ("attention", "o_proj", h, q, shape.out_bias)]
     held += _linears(linears, L)
-    if L > shape.moe_layers:
+    if shape.moe_layers < L:
         held += _linears(_ffn("mlp", shape.ffn, shape), L - shape.moe_layers)
     if shape.moe_layers:
         held += [Tensor("router", "router", (shape.experts, h), shape.moe_layers)]
@@ -198,7 +230,10 @@ def tensors(shape: Shape) -> list[Tensor]:
 
 
 def _ffn(component: str, width: int, shape: Shape) -> list[tuple]:
-    up = [(component, "up_proj", width, shape.hidden, shape.mlp_bias), (component, "down_proj", shape.hidden, width, shape.mlp_bias)]
+    up = [
+        (component, "up_proj", width, shape.hidden, shape.mlp_bias),
+        (component, "down_proj", shape.hidden, width, shape.mlp_bias),
+    ]
     return [(component, "gate_proj", width, shape.hidden, shape.mlp_bias), *up] if shape.gated else up
 
 
@@ -299,13 +334,16 @@ def decode_shape(text: str) -> Shape:
     found = [re.fullmatch(r"([A-Za-z])(?:([0-9]{1,12})|-([a-z-]{1,20}))", part) for part in parts[:64]]
     known = [_CODES.get(match[1]) for match in found if match]
     if version != "1" or len(text) > 1000 or len(parts) > 64 or None in found or None in known:
-        raise ScenarioError("shape", text, Message("This is not an encoded model shape; copy the link again, or choose a model."))
+        message = Message("This is not an encoded model shape; copy the link again, or choose a model.")
+        raise ScenarioError("shape", text, message)
     values: dict[str, object] = {}
-    for match, target in zip(found, known):
+    for match, target in zip(found, known, strict=True):
         number = match[2] and int(match[2])
         flag = isinstance(target.metadata["rule"], Flag) and number in (0, 1)
         values[target.name] = match[3] or (bool(number) if flag else number)
-    missing = [f.name for f in fields(Shape) if f.name in ("layers", "hidden", "heads", "kv_heads", "ffn", "vocab") and f.name not in values]
+    missing = [name for name in ("layers", "hidden", "heads", "kv_heads", "ffn", "vocab") if name not in values]
     if missing:
-        raise ScenarioError("shape", text, Message("The encoded model shape lacks {fields}.", fields=", ".join(missing)))
+        raise ScenarioError(
+            "shape", text, Message("The encoded model shape lacks {fields}.", fields=", ".join(missing))
+        )
     return Shape(family=family, **values)
