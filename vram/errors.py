@@ -37,11 +37,21 @@ class ScenarioError(ValueError):
         One sentence: what is wrong and what is allowed.
     fix : dict
         The nearest values that work, by key; empty where none can be named.
+    drop : tuple of str
+        The keys at odds, in the order in which a default may step in for them.
     """
 
-    def __init__(self, field: str, value: object, message: Message, fix: dict[str, object] | None = None):
+    def __init__(
+        self,
+        field: str,
+        value: object,
+        message: Message,
+        fix: dict[str, object] | None = None,
+        drop: tuple[str, ...] = (),
+    ):
         super().__init__(f"{field}: {message}")
-        self.field, self.value, self.message, self.fix = field, value, message, fix or {}
+        self.field, self.value, self.message = field, value, message
+        self.fix, self.drop = fix or {}, drop or (field,)
 
 
 def quoted(text: object) -> str:

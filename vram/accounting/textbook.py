@@ -1,0 +1,164 @@
+"""The textbook's accounting: which of the article's formulas apply to a scenario, with which numbers.
+
+Everything is added up as the article does: model states and activations at
+once, no temporaries, no overheads, no logits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from ..formulas import activations, states
+from ..layout import Held, held, stage_layers
+from ..scenario import Layout, Scenario
+from ..shape import Shape
+from ..states import Storage, storage, trained
+from ..terms import N_, Stage, Term, term
+
+__all__ = ["assemble"]
+
+_STATE_NAMES = {
+    "momentum": N_("Momentum"),
+    "variance": N_("Variance"),
+    "factored variance": N_("Factored variance"),
+}
+
+
+def assemble(scenario: Scenario) -> list[Stage]:
+    """The memory of one GPU of each pipeline stage."""
+    model, layout = scenario.model, scenario.layout
+    layers = (1,) * layout.pp if model.params is not None else stage_layers(model.shape.layers, layout.pp)
+    kept = storage(scenario.recipe)
+    states_by_length = {n: _model_states(scenario, kept, n, len(set(layers)) > 1) for n in set(layers)}
+    stages = []
+    for stage, n_stage in enumerate(layers):
+        resident, offloaded = states_by_length[n_stage]
+        here, waiting = ([], []) if model.params is not None else _activations(scenario, kept, stage, n_stage)
+        static, total = (sum(t.bytes for t in terms) for terms in (resident, resident + here))
+        stages.append(
+            Stage(
+                stage=stage,
+                gpus=layout.gpus // layout.pp,
+                terms=resident + here,
+                host=offloaded + waiting,
+                phases={"forward": total, "backward": total, "optimizer": static},
+                saved=sum(t.bytes for t in here + waiting),
+            )
+        )
+    return stages
+
+
+def _model_states(scenario: Scenario, kept: Storage, n_stage: int, uneven: bool) -> tuple[list[Term], list[Term]]:
+    """Weights, gradients and optimizer states: what stays on the GPU, and what is offloaded."""
+    layout, count = scenario.layout, trained(scenario)
+
+    def state(name: str, group: str, beta: float, phi: int, stage_of_zero: int) -> Term:
+        divided = layout.zero >= stage_of_zero and layout.shards > 1
+        if uneven:
+            numbers = {
+                "beta": beta,
+                "phi": phi,
+                "n_stage": n_stage,
+                "n_layer": scenario.model.shape.layers,
+                "D_tp": layout.tp,
+            }
+            if divided:
+                return term(name, group, states.sharded_per_stage, N_shard=layout.shards, **numbers)
+            return term(name, group, states.per_stage, **numbers)
+        numbers = {"beta": beta, "phi": phi, "D_tp": layout.tp, "D_pp": layout.pp}
+        if not divided:
+            return term(name, group, states.replicated, **numbers)
+        if layout.shard != "all":
+            return term(name, group, states.sharded_hybrid, N_shard=layout.shards, **numbers)
+        return term(name, group, states.sharded, D_dp=layout.dp, D_cp=layout.cp, **numbers)
+
+    weights, gradients, optimizer = [], [], []
+    if count.frozen:
+        weights.append(state(N_("Frozen weights"), "weights", kept.base, count.frozen, 3))
+    weights.append(
+        state(N_("Adapters") if count.frozen else N_("Weights"), "weights", kept.weights, count.parameters, 3)
+    )
+    if kept.copies:
+        weights.append(
+            state(N_("FP8 copies of the weights"), "weights", kept.copies, count.frozen or count.parameters, 3)
+        )
+    gradients.append(state(N_("Gradients"), "gradients", kept.gradients, count.parameters, 2))
+    if kept.master:
+        optimizer.append(state(N_("FP32 master weights"), "optimizer", kept.master, count.parameters, 1))
+    for name, beta, of in kept.states:
+        if count.sizes[of]:
+            optimizer.append(state(_STATE_NAMES[name], "optimizer", beta, count.sizes[of], 1))
+
+    if layout.offload == "all":
+        return [], weights + gradients + optimizer
+    if layout.offload == "optimizer":
+        # ZeRO-1 leaves whole gradients on every GPU; from ZeRO-2 on they leave as they are reduced.
+        if layout.zero == 1 and layout.shards > 1:
+            return weights + gradients, optimizer
+        return weights, gradients + optimizer
+    return weights + gradients + optimizer, []
+
+
+def _activations(scenario: Scenario, kept: Storage, stage: int, n_stage: int) -> tuple[list[Term], list[Term]]:
+    """What forward keeps for backward: on the GPU, and (offloaded) in CPU memory."""
+    n = held(scenario.batch, scenario.layout, stage, n_stage)
+    last = stage == scenario.layout.pp - 1
+    if not scenario.batch.offload_activations:
+        return _rows(scenario, kept, n, last), []
+    here = Held(min(n.working, n.layers), min(n.working, n.scored), 0, n.working)
+    waiting = Held(n.layers - here.layers, n.scored - here.scored, n.checkpoints, 0)
+    return _rows(scenario, kept, here, last), _rows(scenario, kept, waiting, False)
+
+
+def _rows(scenario: Scenario, kept: Storage, n: Held, last: bool) -> list[Term]:
+    """The article's rows, each for as many layers as are held."""
+    shape, batch, layout = scenario.model.shape, scenario.batch, scenario.layout
+    tokens = {"b": batch.batch, "s": batch.seq, "D_cp": layout.cp}
+    whole = tokens | {"e": kept.activations, "d_hidden": shape.hidden, "D_sp": layout.tp if layout.sp else 1}
+    split = tokens | {"e": kept.activations, "n_held": n.layers, "D_tp": layout.tp}
+    scores = tokens | {"n_held": n.scored, "n_head": shape.heads, "D_tp": layout.tp}
+
+    def row(name: str, formula: Callable, **numbers: float) -> Term:
+        return term(name, "activations", formula, **numbers)
+
+    rows = []
+    if n.checkpoints:
+        name = N_("Checkpoints: inputs of recomputed layers")
+        rows.append(row(name, activations.checkpoints, n_ckpt=n.checkpoints, **whole))
+    if n.layers:
+        rows += [
+            row(N_("Attention: input of the norm"), activations.norm_input, n_held=n.layers, **whole),
+            row(N_("Attention: input of Q, K, V"), activations.qkv_input, n_held=n.layers, **whole),
+            row(N_("Attention: queries"), activations.query, d_hidden=shape.hidden, **split),
+            _key_value(shape, layout, split),
+        ]
+    if batch.attention == "eager" and n.scored:
+        rows += [
+            row(N_("Attention: scores"), activations.scores, e=kept.activations, **scores),
+            row(N_("Attention: dropout mask"), activations.dropout_mask, **scores),
+            row(N_("Attention: scores after dropout"), activations.dropped_scores, e=kept.activations, **scores),
+        ]
+    if n.layers:
+        rows += [
+            row(
+                N_("Attention: input of the output projection"),
+                activations.attention_output,
+                d_hidden=shape.hidden,
+                **split,
+            ),
+            row(N_("FFN: input"), activations.ffn_input, n_held=n.layers, **whole),
+            row(N_("FFN: gate, up, activated, product"), activations.ffn_inner, d_ffn=shape.ffn, **split),
+        ]
+    if last:
+        rows.append(row(N_("Behind the last layer"), activations.final, **whole))
+    return rows
+
+
+def _key_value(shape: Shape, layout: Layout, split: dict[str, float]) -> Term:
+    name = N_("Attention: keys and values")
+    numbers = split | {"d_hidden": shape.hidden, "n_head": shape.heads}
+    if shape.kv_heads % layout.tp == 0:
+        return term(name, "activations", activations.key_value, n_kv=shape.kv_heads, **numbers)
+    del numbers["D_tp"]
+    on_gpu = -(-shape.kv_heads // layout.tp)
+    return term(name, "activations", activations.key_value_replicated, n_kv_gpu=on_gpu, **numbers)

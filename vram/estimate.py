@@ -1,0 +1,194 @@
+"""The door: a scenario in, the memory of each kind of GPU out."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from . import presets
+from .accounting import textbook
+from .errors import Message
+from .layout import gpus_per_node, stage_layers
+from .scenario import Scenario
+from .states import trained
+from .terms import N_, Stage
+
+__all__ = ["VERDICTS", "Estimate", "estimate"]
+
+ACCOUNTINGS = {"textbook": textbook.assemble}
+
+VERDICTS = (N_("fits"), N_("tight"), N_("does not fit"))
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """What a training run keeps in memory.
+
+    Attributes
+    ----------
+    scenario : Scenario
+    parameters, trainable_parameters : int
+        Φ, and how many of them are trained (adapters come on top of Φ).
+    stages : list of Stage
+        One for each pipeline stage.
+    worst : Stage
+        The one whose GPUs are fullest; the verdict is about it.
+    capacity_bytes : int
+        The GPU's memory.
+    host_bytes_per_node : int
+        What offloading puts into one machine's CPU memory or NVMe.
+    verdict : str
+        One of ``VERDICTS``.
+    notes : list of Message
+        What the layout did that a reader would not expect.
+    """
+
+    scenario: Scenario
+    parameters: int
+    trainable_parameters: int
+    stages: list[Stage]
+    worst: Stage
+    capacity_bytes: int
+    host_bytes_per_node: int
+    verdict: str
+    notes: list[Message]
+
+    @property
+    def allocated_bytes(self) -> int:
+        """Live tensors of the fullest GPU at the peak."""
+        return self.worst.allocated
+
+    @property
+    def reserved_bytes(self) -> int:
+        """The same with the allocator's cached and fragmented blocks; the textbook knows none."""
+        return self.worst.allocated
+
+    @property
+    def device_bytes(self) -> int:
+        """The same as the device counts it, with context and communicators; the textbook knows none."""
+        return sum(t.bytes for t in self.worst.terms)
+
+    def to_dict(self) -> dict:
+        """The estimate as JSON-ready data, as the command line prints it."""
+        return {
+            "link": self.scenario.to_link(),
+            "framework": self.scenario.framework,
+            "parameters": self.parameters,
+            "trainable_parameters": self.trainable_parameters,
+            "allocated_bytes": self.allocated_bytes,
+            "reserved_bytes": self.reserved_bytes,
+            "device_bytes": self.device_bytes,
+            "capacity_bytes": self.capacity_bytes,
+            "verdict": self.verdict,
+            "host_bytes_per_node": self.host_bytes_per_node,
+            "stages": [_stage(stage) for stage in self.stages],
+            "textbook": _textbook(self),
+            "notes": [str(note) for note in self.notes],
+        }
+
+
+def estimate(scenario: Scenario) -> Estimate:
+    """Tell what fills the memory of each GPU of a training run.
+
+    Parameters
+    ----------
+    scenario : Scenario
+
+    Returns
+    -------
+    Estimate
+    """
+    stages = ACCOUNTINGS[scenario.framework](scenario)
+    worst = max(stages, key=lambda stage: stage.allocated)
+    capacity = presets.gpu(scenario.hardware.gpu).capacity
+    count = trained(scenario)
+    # A machine may hold several stages; the fullest bounds what any machine needs.
+    host = max(sum(t.bytes for t in stage.host) for stage in stages) * gpus_per_node(
+        scenario.layout, scenario.hardware.per_node
+    )
+    return Estimate(
+        scenario=scenario,
+        parameters=count.frozen or count.parameters,
+        trainable_parameters=count.parameters,
+        stages=stages,
+        worst=worst,
+        capacity_bytes=capacity,
+        host_bytes_per_node=host,
+        verdict=_verdict(sum(t.bytes for t in worst.terms), capacity, scenario.framework),
+        notes=_notes(scenario),
+    )
+
+
+def _verdict(needed: int, capacity: int, framework: str) -> str:
+    if needed > capacity:
+        return VERDICTS[2]
+    return VERDICTS[1] if needed > presets.frameworks()[framework]["tight_above"] * capacity else VERDICTS[0]
+
+
+def _notes(scenario: Scenario) -> list[Message]:
+    shape, layout, batch = scenario.model.shape, scenario.layout, scenario.batch
+    notes = []
+    if scenario.model.params is not None:
+        notes.append(
+            Message(
+                "Only model states: a number of parameters says nothing of activations. Choose a model to see them."
+            )
+        )
+        return notes
+    if shape.kv_heads % layout.tp:
+        held = -(-shape.kv_heads // layout.tp)
+        notes.append(
+            Message(
+                "{tp} tensor-parallel GPUs cannot share {kv} KV heads evenly: each holds {held}, some of them replicated.",
+                tp=layout.tp,
+                kv=shape.kv_heads,
+                held=held,
+            )
+        )
+    layers = stage_layers(shape.layers, layout.pp)
+    if len(set(layers)) > 1:
+        notes.append(
+            Message(
+                "{pp} stages do not divide {layers} layers: the first {more} hold {most}, the others {least}.",
+                pp=layout.pp,
+                layers=shape.layers,
+                more=layers.count(layers[0]),
+                most=layers[0],
+                least=layers[-1],
+            )
+        )
+    if layout.sp and layout.tp == 1:
+        notes.append(
+            Message("Sequence parallelism splits between tensor-parallel GPUs; with one of them it changes nothing.")
+        )
+    if layout.zero and layout.shards == 1:
+        notes.append(Message("ZeRO shards between data-parallel GPUs; with one of them it changes nothing."))
+    if batch.recompute == "selective" and batch.attention == "flash":
+        notes.append(Message("FlashAttention already stores no scores, so selective recompute has nothing to save."))
+    return notes
+
+
+def _stage(stage: Stage) -> dict:
+    return {
+        "stage": stage.stage,
+        "gpus": stage.gpus,
+        "allocated_bytes": stage.allocated,
+        "reserved_bytes": stage.allocated,
+        "device_bytes": sum(t.bytes for t in stage.terms),
+        "saved_for_backward_bytes": stage.saved,
+        "phases": stage.phases,
+        "peak_phase": stage.peak_phase,
+        "terms": [{"name": t.name, "group": t.group, "bytes": t.bytes} for t in stage.terms],
+    }
+
+
+def _textbook(found: Estimate) -> dict:
+    """The textbook's figure for the fullest GPU, whatever the framework."""
+    scenario = found.scenario
+    if scenario.framework != "textbook":
+        found = estimate(replace(scenario, framework="textbook"))
+    activations = sum(t.bytes for t in found.worst.terms if t.group == "activations")
+    return {
+        "model_states_bytes": found.worst.allocated - activations,
+        "activation_bytes": activations,
+        "total_bytes": found.worst.allocated,
+    }

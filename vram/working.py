@@ -1,0 +1,87 @@
+"""A term's working: its formula with symbols, with numbers, and where it comes from.
+
+SymPy runs the very function that gave the bytes, so what is displayed is what
+was computed. Bytes per element and degrees of 1 are put in at once, which
+leaves the formula as a textbook writes it.
+"""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Callable
+from functools import lru_cache
+from typing import NamedTuple
+
+from .formulas import SYMBOLS
+from .terms import Term
+from .units import significant
+
+__all__ = ["Working", "expression", "meaning", "sources", "work"]
+
+_COEFFICIENTS = ("beta", "e")
+
+
+class Working(NamedTuple):
+    """The working of one term, in LaTeX, with its sources."""
+
+    symbols: str
+    numbers: str
+    sources: tuple[str, ...]
+
+
+def work(term: Term) -> Working:
+    """Show how a term was computed."""
+    import sympy
+
+    formula, symbols = expression(term.formula, _put_in(term.numbers))
+    written = {symbol: SYMBOLS[name][0] for name, symbol in symbols.items()}
+    filled = {symbol: _number(term.numbers[name]) for name, symbol in symbols.items()}
+    return Working(
+        sympy.latex(formula, symbol_names=written),
+        sympy.latex(formula, symbol_names=filled, mul_symbol="times"),
+        sources(term.formula),
+    )
+
+
+@lru_cache(maxsize=1024)
+def expression(formula: Callable, put_in: tuple[tuple[str, float], ...] = ()):
+    """A formula as a SymPy expression, and its symbols by parameter name.
+
+    Symbols are named so that SymPy's alphabetical order is the order of ``SYMBOLS``.
+    """
+    import sympy
+
+    constants = dict(put_in)
+    order = list(SYMBOLS)
+    symbols = {
+        name: sympy.Symbol(f"x{order.index(name):03}", positive=True)
+        for name in inspect.signature(formula).parameters
+        if name not in constants
+    }
+    return sympy.sympify(formula(**constants, **symbols)), symbols
+
+
+def _put_in(numbers: dict[str, float]) -> tuple[tuple[str, float], ...]:
+    return tuple((k, v) for k, v in numbers.items() if k in _COEFFICIENTS or (v == 1 and k[:2] in ("D_", "N_")))
+
+
+def _number(value: float) -> str:
+    return f"{value:,}".replace(",", "{,}") if isinstance(value, int) else significant(value)
+
+
+def meaning(term: Term) -> list[tuple[str, str, str]]:
+    """The symbols of a term: LaTeX, meaning, value."""
+    hidden = dict(_put_in(term.numbers))
+    return [
+        (SYMBOLS[name][0], SYMBOLS[name][1], f"{term.numbers[name]:,}")
+        for name in SYMBOLS
+        if name in term.numbers and name not in hidden
+    ]
+
+
+@lru_cache(maxsize=1024)
+def sources(formula: Callable) -> tuple[str, ...]:
+    """The references in a formula's docstring."""
+    listed = inspect.getdoc(formula).partition("References\n----------\n")[2]
+    return tuple(" ".join(text.split()) for text in re.split(r"^\.\. \[\d+\] ", listed, flags=re.MULTILINE)[1:])
