@@ -12,7 +12,7 @@ from .errors import Message, ScenarioError, quoted
 from .families import shape_from_config
 from .shape import Shape
 
-__all__ = ["GPU", "ModelPreset", "examples", "frameworks", "gpu", "gpus", "model", "models", "recipes"]
+__all__ = ["GPU", "ModelPreset", "examples", "frameworks", "gpu", "gpus", "model", "models", "notes", "recipes"]
 
 _FOLDER = Path(__file__).parent.parent / "presets"
 
@@ -113,3 +113,9 @@ def frameworks() -> dict[str, dict]:
 def examples() -> list[dict]:
     """The article's worked examples: a link, a title, the numbers that the article gives."""
     return _read("examples.json")["examples"]
+
+
+@cache
+def notes() -> list[dict]:
+    """Points in which the article errs, by page and section."""
+    return _read("notes.json")["notes"]

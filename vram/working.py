@@ -17,7 +17,7 @@ from .formulas import SYMBOLS
 from .terms import Term
 from .units import significant
 
-__all__ = ["Working", "expression", "meaning", "sources", "work"]
+__all__ = ["Working", "expression", "inline", "meaning", "sources", "warm_up", "work"]
 
 _COEFFICIENTS = ("beta", "e")
 
@@ -42,6 +42,44 @@ def work(term: Term) -> Working:
         sympy.latex(formula, symbol_names=filled, mul_symbol="times"),
         sources(term.formula),
     )
+
+
+def inline(term: Term) -> str:
+    """A term's formula on one line, in characters that a chart's label can show: 2·Φ/D<sub>dp</sub>."""
+    return _inline(term.formula, _put_in(term.numbers))
+
+
+@lru_cache(maxsize=4096)
+def _inline(formula: Callable, put_in: tuple[tuple[str, float], ...]) -> str:
+    import sympy
+
+    found, symbols = expression(formula, put_in)
+    names = {symbol: _html(SYMBOLS[name][0]) for name, symbol in symbols.items()}
+
+    def product(part) -> str:
+        return "·".join(power(*factor.as_base_exp()) for factor in sympy.Mul.make_args(part))
+
+    def power(base, exponent) -> str:
+        if base.is_Add:
+            shown = "(" + " + ".join(product(part) for part in base.args) + ")"
+        else:
+            shown = names[base] if base in names else f"{float(base):g}"
+        return shown + (f"<sup>{exponent}</sup>" if exponent != 1 else "")
+
+    above, below = (product(part) for part in sympy.fraction(found))
+    return above if below == "1" else f"{above} / ({below})" if "·" in below else f"{above} / {below}"
+
+
+def _html(latex: str) -> str:
+    """A symbol's LaTeX as HTML: ``d_{\\mathrm{hidden}}`` → d<sub>hidden</sub>."""
+    plain = latex.replace(r"\Phi", "Φ").replace(r"\beta", "β").replace(r"\sum", "Σ").replace(r"\mathrm", "")
+    base, _, index = re.sub(r"[{}^]", " ", plain).partition("_")
+    return base.strip() + (f"<sub>{' '.join(index.split())}</sub>" if index else "")
+
+
+def warm_up() -> None:
+    """Import SymPy, which takes longer than everything else together."""
+    import sympy  # noqa: F401
 
 
 @lru_cache(maxsize=1024)

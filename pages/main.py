@@ -1,0 +1,33 @@
+"""What every page shares: navigation, the GPU and the unit, the result strip; then the page itself."""
+
+import streamlit as st
+from pages.parts import controls, state, strip
+from pages.parts.header import show_header
+from pages.parts.text import _, said
+
+from vram import estimate
+
+st.set_page_config(page_title="VRAM of a training run", page_icon="🧮", layout="wide")
+state.load()
+scenario, problems = state.current()
+st.session_state["_problems"] = problems
+found = estimate(scenario)
+st.session_state["_found"] = found
+
+pages = [
+    st.Page("model.py", title=_("Model"), icon=":material/schema:", default=True),
+    st.Page("precision.py", title=_("Precision"), icon=":material/decimal_increase:"),
+    st.Page("activations.py", title=_("Activations"), icon=":material/layers:"),
+    st.Page("parallelism.py", title=_("Parallelism"), icon=":material/hub:"),
+]
+page = st.navigation(pages, position="hidden")
+strip.show_strip(found)
+show_header(pages, scenario)
+notices = st.container()
+page.run()
+with notices:
+    for problem in st.session_state["_link_problems"]:
+        st.warning(f"{problem.field}: {said(problem.message)}", icon=":material/link_off:")
+    for problem in st.session_state["_problems"]:
+        controls.show_problem(problem)
+state.publish(scenario)

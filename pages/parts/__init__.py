@@ -1,0 +1,1 @@
+"""What pages share: the scenario in session and address, controls, charts, the working, texts."""

@@ -1,0 +1,55 @@
+"""The two pieces that need a script in the browser: charts that update in place, and the copy button."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import plotly
+import streamlit as st
+
+from . import state
+from .text import _
+
+_HERE = Path(__file__).parent
+
+_plot = st.components.v2.component(
+    "vram.plot",
+    html='<div class="plot"></div>',
+    js=(_HERE / "plot.js").read_text(encoding="utf-8"),
+    isolate_styles=False,
+)
+
+_copy = st.components.v2.component(
+    "vram.copy",
+    html='<button type="button" aria-live="polite"><span></span></button>',
+    css="""
+button {
+  font: inherit; color: var(--st-text-color); background: transparent; white-space: nowrap;
+  border: 1px solid var(--st-border-color); border-radius: var(--st-button-radius);
+  padding: 0.25rem 0.75rem; cursor: pointer;
+}
+button:hover, button:focus-visible { border-color: var(--st-primary-color); color: var(--st-primary-color); }
+""",
+    js=(_HERE / "copy.js").read_text(encoding="utf-8"),
+)
+
+
+def plot(figure: dict, key: str, alt: str) -> None:
+    """Show a Plotly figure (a plain dictionary with a height); ``alt`` says in words what it shows."""
+    height = figure["layout"]["height"]
+    _plot(data={"figure": figure, "alt": alt, "plotly": f"/plotly-{plotly.__version__}.js"}, key=key, height=height)
+
+
+def copy_button(scenario) -> None:
+    """Copy the whole link with one click."""
+    _copy(
+        data={
+            "link": state.share_link(scenario),
+            "label": _("Copy link"),
+            "done": _("Copied"),
+            "help": _("The link carries the whole scenario"),
+        },
+        key="_copy",
+        width="content",
+        height="content",
+    )

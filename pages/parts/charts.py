@@ -1,0 +1,315 @@
+"""Charts as plain Plotly figures. One group, one colour, everywhere; theme colours come in the browser."""
+
+from __future__ import annotations
+
+import math
+
+from vram import Estimate, presets
+from vram.terms import GROUPS, Term
+from vram.units import UNITS, significant
+from vram.working import inline
+
+from .text import _, group_name, number, percent, size, unit
+
+COLOURS = {
+    "weights": ("#0072b2", "#ffffff"),
+    "gradients": ("#e69f00", "#000000"),
+    "optimizer": ("#009e73", "#000000"),
+    "activations": ("#cc79a7", "#000000"),
+    "output": ("#56b4e9", "#000000"),
+    "buffers": ("#d55e00", "#000000"),
+    "overhead": ("#8a8a8a", "#000000"),
+}
+"""A group's colour and that of the text on it: Okabe and Ito's palette, made to be told apart by everyone."""
+
+GLIDE = {"duration": 250, "easing": "cubic-in-out"}
+_LABEL_SHARE = 0.07
+
+
+def square(group: str) -> str:
+    """A group's colour in a line of text."""
+    return f':color[■]{{foreground="{COLOURS[group][0]}"}}'
+
+
+def _layout(height: int, **more: object) -> dict:
+    return {
+        "height": height,
+        "margin": {"l": 8, "r": 12, "t": 8, "b": 28},
+        "showlegend": False,
+        "transition": GLIDE,
+        "hovermode": "closest",
+        "dragmode": False,
+        **more,
+    }
+
+
+def memory_bar(found: Estimate) -> tuple[dict, str]:
+    """The fullest GPU's memory as one stacked bar against the GPU's capacity, and the same in words."""
+    scale = UNITS[unit()]
+    total, capacity = found.device_bytes, found.capacity_bytes
+    reach = max(total, capacity) * 1.04
+    terms = {group: [t for t in found.worst.terms if t.group == group] for group in GROUPS}
+    bars = []
+    for group in GROUPS:
+        held = sum(t.bytes for t in terms[group])
+        bars.append(
+            {
+                "type": "bar",
+                "orientation": "h",
+                "name": group_name(group),
+                "y": [""],
+                "x": [held / scale],
+                "marker": {"color": COLOURS[group][0]},
+                "text": [f"{group_name(group)} {number(held)}" if held > _LABEL_SHARE * reach else ""],
+                "textposition": "inside",
+                "insidetextanchor": "middle",
+                "textangle": 0,
+                "constraintext": "none",
+                "textfont": {"color": COLOURS[group][1], "size": 13},
+                "hovertemplate": _hover(group_name(group), held, total, terms[group]),
+            }
+        )
+    card = presets.gpu(found.scenario.hardware.gpu)
+    axis = {"range": [0, reach / scale], "ticksuffix": f" {unit()}", "fixedrange": True, "nticks": 6, "zeroline": False}
+    layout = _layout(
+        92,
+        barmode="stack",
+        bargap=0.1,
+        margin={"l": 2, "r": 2, "t": 18, "b": 22},
+        xaxis=axis | {"showgrid": False},
+        yaxis={"visible": False, "fixedrange": True},
+        shapes=[
+            {
+                "type": "line",
+                "xref": "x",
+                "yref": "paper",
+                "x0": capacity / scale,
+                "x1": capacity / scale,
+                "y0": 0,
+                "y1": 1.0,
+            }
+        ],
+        annotations=[
+            {
+                "x": capacity / scale,
+                "y": 1.0,
+                "yref": "paper",
+                "yanchor": "bottom",
+                "xanchor": "right" if capacity > reach / 2 else "left",
+                "text": f"{card.name}: {size(capacity)}",
+                "showarrow": False,
+                "font": {"size": 12},
+            }
+        ],
+    )
+    layout["shapes"][0]["line"] = {"width": 2, "dash": "dash"}
+    parts = ", ".join(f"{group_name(g)} {size(sum(t.bytes for t in terms[g]))}" for g in GROUPS if terms[g])
+    alt = _("Memory of one GPU: {parts}; {total} of {capacity}.").format(
+        parts=parts, total=size(total), capacity=size(capacity)
+    )
+    return {"data": bars, "layout": layout}, alt
+
+
+def _hover(title: str, held: int, total: int, terms: list[Term]) -> str:
+    """What hovering over a segment says: bytes, share, and each term's formula."""
+    lines = [f"<b>{title}: {size(held)}</b> ({percent(held / total if total else 0)})"]
+    lines += [f"{_(t.name)}: {size(t.bytes)} = {inline(t)}" for t in sorted(terms, key=lambda t: -t.bytes)[:8]]
+    return "<br>".join(lines).replace("{", "(").replace("}", ")") + "<extra></extra>"
+
+
+def stacked_rows(rows: list[tuple[str, dict[str, float]]], suffix: str, marker: float | None = None) -> dict:
+    """Labelled horizontal bars, one a row, stacked by group; ``suffix`` is their unit.
+
+    ``marker`` draws a line across all rows, such as the GPU's capacity.
+    """
+    names = [name for name, _values in rows]
+    longest = max([sum(values.values()) for _name, values in rows] + [marker or 0]) or 1
+    bars = []
+    for group in GROUPS:
+        values = [parts.get(group, 0) for _name, parts in rows]
+        if not any(values):
+            continue
+        bars.append(
+            {
+                "type": "bar",
+                "orientation": "h",
+                "name": group_name(group),
+                "y": names,
+                "x": values,
+                "marker": {"color": COLOURS[group][0]},
+                "text": [significant(v) if v > _LABEL_SHARE * longest else "" for v in values],
+                "customdata": [significant(v) for v in values],
+                "textposition": "inside",
+                "insidetextanchor": "middle",
+                "textangle": 0,
+                "constraintext": "none",
+                "textfont": {"color": COLOURS[group][1]},
+                "hovertemplate": f"<b>%{{y}}</b><br>{group_name(group)}: %{{customdata}}{suffix}<extra></extra>",
+            }
+        )
+    layout = _layout(
+        34 * len(rows) + 44,
+        barmode="stack",
+        bargap=0.25,
+        xaxis={"ticksuffix": suffix, "fixedrange": True, "range": [0, longest * 1.03], "nticks": 6},
+        yaxis={"autorange": "reversed", "fixedrange": True, "automargin": True, "ticksuffix": "  ", "showgrid": False},
+    )
+    if marker:
+        line = {"width": 2, "dash": "dash"}
+        layout["shapes"] = [
+            {"type": "line", "xref": "x", "yref": "paper", "x0": marker, "x1": marker, "y0": 0, "y1": 1, "line": line}
+        ]
+    return {"data": bars, "layout": layout}
+
+
+def plain_rows(rows: list[tuple[str, float, str]], group: str) -> dict:
+    """Labelled horizontal bars of one colour: a name, a length, and the text beside it."""
+    names, lengths, texts = zip(*rows, strict=True)
+    bar = {
+        "type": "bar",
+        "orientation": "h",
+        "y": list(names),
+        "x": list(lengths),
+        "text": list(texts),
+        "textposition": "outside",
+        "cliponaxis": False,
+        "marker": {"color": COLOURS[group][0]},
+        "hovertemplate": "<b>%{y}</b><br>%{text}<extra></extra>",
+    }
+    layout = _layout(
+        30 * len(rows) + 20,
+        margin={"l": 8, "r": 8, "t": 4, "b": 4},
+        bargap=0.25,
+        xaxis={"visible": False, "fixedrange": True, "range": [0, max(lengths) * 1.3 or 1]},
+        yaxis={"autorange": "reversed", "fixedrange": True, "automargin": True, "ticksuffix": "  ", "showgrid": False},
+    )
+    return {"data": [bar], "layout": layout}
+
+
+def growth(points: list[int], parts: dict[str, list[float]], at: int, axis: str) -> dict:
+    """How two parts of the activations grow, stacked, over a logarithmic axis; ``at`` is where the scenario stands."""
+    patterns = ["", "/"]
+    lines = []
+    for (name, values), pattern in zip(parts.items(), patterns, strict=False):
+        lines.append(
+            {
+                "type": "scatter",
+                "mode": "lines",
+                "stackgroup": "one",
+                "name": name,
+                "x": points,
+                "y": values,
+                "line": {"color": COLOURS["activations"][0], "width": 2},
+                "fillpattern": {"shape": pattern, "size": 6, "solidity": 0.4},
+                "hovertemplate": f"{name}: %{{y:.3s}} {unit()}<extra></extra>",
+            }
+        )
+    layout = _layout(
+        280,
+        margin={"l": 8, "r": 12, "t": 8, "b": 40},
+        hovermode="x unified",
+        showlegend=True,
+        legend={"orientation": "v", "x": 0.02, "y": 0.98, "bgcolor": "rgba(0,0,0,0)"},
+        xaxis={
+            "type": "log",
+            "title": {"text": axis},
+            "tickvals": points,
+            "ticktext": [f"{p:,}" for p in points],
+            "fixedrange": True,
+        },
+        yaxis={"ticksuffix": f" {unit()}", "fixedrange": True, "automargin": True, "rangemode": "tozero", "nticks": 6},
+        shapes=[
+            {
+                "type": "line",
+                "xref": "x",
+                "yref": "paper",
+                "x0": at,
+                "x1": at,
+                "y0": 0,
+                "y1": 1,
+                "line": {"width": 2, "dash": "dot"},
+            }
+        ],
+    )
+    return {"data": lines, "layout": layout}
+
+
+def grid(dp: int, pp: int, tp: int, per_node: int) -> tuple[dict, str]:
+    """The GPUs as a grid: a row for each replica (data parallel), a block for each stage, a cell for each GPU.
+
+    Ranks count tensor-parallel GPUs first, then data-parallel ones, then stages,
+    as Megatron-LM numbers them; a number in a cell is the rank, a colour the machine.
+    """
+    columns = pp * tp
+    ranks = [
+        [stage * dp * tp + replica * tp + shard for stage in range(pp) for shard in range(tp)] for replica in range(dp)
+    ]
+    nodes = [[rank // per_node for rank in row] for row in ranks]
+    shown = max(dp * columns, 1) <= 256
+    hover = [
+        [
+            _("rank {rank}, machine {node}<br>replica {dp}, stage {pp}, shard {tp}").format(
+                rank=ranks[i][j], node=nodes[i][j] + 1, dp=i + 1, pp=j // tp + 1, tp=j % tp + 1
+            )
+            for j in range(columns)
+        ]
+        for i in range(dp)
+    ]
+    cells = {
+        "type": "heatmap",
+        "z": [[node % 8 for node in row] for row in nodes],
+        "zmin": 0,
+        "zmax": 8,
+        "text": ranks if shown else [],
+        "texttemplate": "%{text}" if shown else "",
+        "textfont": {"color": "#000000", "size": 12},
+        "customdata": hover,
+        "hovertemplate": "%{customdata}<extra></extra>",
+        "xgap": 2,
+        "ygap": 2,
+        "showscale": False,
+        "colorscale": [[i / 8, shade] for i, shade in enumerate(_MACHINES)],
+    }
+    layout = _layout(
+        int(min(420, 70 + 30 * dp)),
+        margin={"l": 8, "r": 12, "t": 30, "b": 8},
+        xaxis={
+            "side": "top",
+            "tickvals": [stage * tp + (tp - 1) / 2 for stage in range(pp)],
+            "ticktext": [_("stage {n}").format(n=stage + 1) for stage in range(pp)],
+            "showgrid": False,
+            "zeroline": False,
+            "fixedrange": True,
+            "range": [-0.5, max(columns, 8) - 0.5],
+        },
+        yaxis={
+            "autorange": "reversed",
+            "tickvals": list(range(dp)) if dp <= 16 else [],
+            "ticktext": [_("replica {n}").format(n=i + 1) for i in range(dp)],
+            "showgrid": False,
+            "zeroline": False,
+            "fixedrange": True,
+            "automargin": True,
+        },
+        shapes=[
+            {
+                "type": "line",
+                "xref": "x",
+                "yref": "paper",
+                "x0": s * tp - 0.5,
+                "x1": s * tp - 0.5,
+                "y0": 0,
+                "y1": 1,
+                "line": {"width": 2},
+            }
+            for s in range(1, pp)
+        ],
+    )
+    machines = math.ceil(dp * columns / per_node)
+    alt = _("{dp} replicas, each {pp} stages of {tp} GPUs, on {machines} machines.").format(
+        dp=dp, pp=pp, tp=tp, machines=machines
+    )
+    return {"data": [cells], "layout": layout}, alt
+
+
+_MACHINES = ("#9ecae9", "#ffd08a", "#9fd9b4", "#f2b6d2", "#d0c4f0", "#e8e29a", "#c9d3da", "#f4b8a0", "#b5e3e8")

@@ -1,0 +1,77 @@
+"""Texts for people: translation, names, numbers, tables."""
+
+from __future__ import annotations
+
+import gettext
+from functools import cache
+from pathlib import Path
+
+import streamlit as st
+
+from vram.errors import Message
+from vram.units import amount, in_unit, significant
+
+LOCALES = Path(__file__).parent / "locale"
+
+
+@cache
+def _catalogue(lang: str) -> gettext.NullTranslations:
+    return gettext.translation("vram", LOCALES, [lang], fallback=True)
+
+
+def _(text: str) -> str:
+    """The text in the reader's language."""
+    return _catalogue(st.session_state.get("lang", "en")).gettext(text)
+
+
+def said(message: Message) -> str:
+    """A message of the formula package in the reader's language."""
+    values = {key: said(value) if isinstance(value, Message) else value for key, value in message.values.items()}
+    return _(message.template).format(**values)
+
+
+def size(count: int) -> str:
+    """Bytes in the reader's unit: 38.5 GB."""
+    return amount(count, st.session_state["unit"])
+
+
+def number(count: int) -> str:
+    """Bytes as a number of the reader's unit, for a column whose head names the unit."""
+    return in_unit(count, st.session_state["unit"])
+
+
+def unit() -> str:
+    """The reader's unit."""
+    return st.session_state["unit"]
+
+
+def percent(share: float) -> str:
+    """A share as a whole percentage."""
+    return f"{100 * share:.0f} %" if share == 0 or share >= 0.01 else "< 1 %"
+
+
+def billions(count: float) -> str:
+    """A number of parameters: 8.03B."""
+    for letter, scale in (("T", 10**12), ("B", 10**9), ("M", 10**6), ("K", 10**3)):
+        if count >= scale:
+            return significant(count / scale) + letter
+    return f"{count:,}"
+
+
+def table(head: list[str], rows: list[list[str]], left: int = 1) -> None:
+    """A table of texts; columns after the first ``left`` are numbers, set to the right."""
+    lines = [head, [":--" if i < left else "--:" for i in range(len(head))], *rows]
+    st.markdown("\n".join("| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |" for line in lines))
+
+
+def group_name(group: str) -> str:
+    """What people call a group of terms."""
+    return {
+        "weights": _("Weights"),
+        "gradients": _("Gradients"),
+        "optimizer": _("Optimizer"),
+        "activations": _("Activations"),
+        "output": _("Logits and loss"),
+        "buffers": _("Buffers"),
+        "overhead": _("Overhead"),
+    }[group]

@@ -1,0 +1,76 @@
+"""The working: every term with its formula, the numbers put in, the result, the source."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+
+import streamlit as st
+
+from vram import Estimate
+from vram.terms import Term
+from vram.working import meaning, work
+
+from . import state
+from .charts import square
+from .text import _, group_name, size
+
+
+def show_working(found: Estimate, groups: tuple[str, ...]) -> None:
+    """A fold that, once open, shows the terms of some groups step by step."""
+    fold = st.expander(
+        _("Show the working"), icon=":material/function:", key=f"_working_{groups[0]}", on_change=state.mark
+    )
+    if not fold.open:
+        return
+    with fold:
+        terms = [t for t in found.worst.terms if t.group in groups]
+        moved = [t for t in found.worst.host if t.group in groups]
+        for group in dict.fromkeys(t.group for t in terms):
+            st.markdown(f"{square(group)} **{group_name(group)}**")
+            for t in terms:
+                if t.group == group:
+                    _step(t)
+        if moved:
+            st.markdown(f"**{_('Offloaded: in CPU memory or on NVMe, for each GPU')}**")
+            for t in moved:
+                _step(t)
+        if not terms and not moved:
+            st.markdown(_("Nothing of this is kept in this scenario."))
+        _symbols(terms + moved)
+        _downloads(found)
+
+
+def _step(term: Term) -> None:
+    working = work(term)
+    st.markdown(
+        f"{_(term.name)}: **{size(term.bytes)}**  \n"
+        f"${working.symbols} = {working.numbers}$ = {term.bytes:,} B  \n"
+        f":small[{_('Source:')} {'; '.join(working.sources)}]"
+    )
+
+
+def _symbols(terms: list[Term]) -> None:
+    listed = {}
+    for term in terms:
+        for symbol, name, value in meaning(term):
+            listed.setdefault((symbol, name), []).append(value)
+    lines = [f"${symbol}$ {_(name)}: {', '.join(dict.fromkeys(values))}" for (symbol, name), values in listed.items()]
+    if lines:
+        st.markdown("**" + _("Symbols") + "**  \n" + "  \n".join(lines))
+
+
+def _downloads(found: Estimate) -> None:
+    text = io.StringIO()
+    rows = csv.writer(text)
+    rows.writerow(["stage", "gpus", "place", "group", "term", "bytes"])
+    for stage in found.stages:
+        for place, terms in (("gpu", stage.terms), ("host", stage.host)):
+            rows.writerows([stage.stage, stage.gpus, place, t.group, t.name, t.bytes] for t in terms)
+    with st.container(horizontal=True):
+        kept = {"icon": ":material/download:", "on_click": "ignore"}
+        st.download_button("CSV", text.getvalue(), "memory.csv", "text/csv", key="_csv", **kept)
+        st.download_button(
+            "JSON", json.dumps(found.to_dict(), indent=2), "memory.json", "application/json", key="_json", **kept
+        )
