@@ -98,7 +98,8 @@ if scenario.model.params is None:
             key="_growth",
             label_visibility="collapsed",
         )
-        points = [n for n in (SEQUENCES if axis == "seq" else BATCHES) if n >= scenario.layout.cp and n <= 131072]
+        end = max(2 * getattr(batch, axis), {"seq": 8192, "batch": 16}[axis])
+        points = sorted({max(end * i // 16, scenario.layout.cp) for i in range(1, 17)})
         linear = [held(**{axis: n}, attention="flash") for n in points]
         whole = [held(**{axis: n}, attention="eager") for n in points]
         scale = UNITS[unit()]

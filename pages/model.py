@@ -114,19 +114,15 @@ if scenario.model.params is None:
     by_formula = round(
         parameters.llama(shape.vocab, shape.hidden, shape.layers, shape.heads, shape.kv_heads, shape.ffn)
     )
-    st.markdown(
-        _("It gives {formula:,} parameters for these sizes, {difference:+,} against the exact count.").format(
-            formula=by_formula, difference=by_formula - count.total
+    if by_formula == count.total:
+        st.markdown(_("For these sizes it gives {formula:,}: the exact count.").format(formula=by_formula))
+    else:
+        st.markdown(
+            _(
+                "For these sizes it gives {formula:,}, {difference:+,} against the exact count. It fits models like "
+                "Llama: no biases, a gated FFN, an untied head, heads of hidden size / heads channels."
+            ).format(formula=by_formula, difference=by_formula - count.total)
         )
-        + (
-            " "
-            + _(
-                "It fits models like Llama: no biases, a gated FFN, an untied head, heads of hidden size / heads channels."
-            )
-            if by_formula != count.total
-            else ""
-        )
-    )
 
 show_notes("model")
 show_working(found, ("weights",))

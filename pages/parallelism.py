@@ -9,11 +9,11 @@ from pages.parts.notes import show_notes
 from pages.parts.text import _, group_name, number, said, size, table, unit
 from pages.parts.working import show_working
 from vram import ScenarioError, estimate, presets
-from vram.strategies import strategies
-from vram.terms import by_group
+from vram.strategies import Strategy, strategies
+from vram.terms import N_, by_group
 from vram.traffic import traffic
-from vram.units import UNITS
-from vram.working import work
+from vram.units import UNITS, significant
+from vram.working import total, work
 
 found = st.session_state["_found"]
 scenario = found.scenario
@@ -91,39 +91,44 @@ with right:
 
 st.subheader(_("Strategies side by side"))
 rows, bars = [], []
-for name, other in [(_("▸ This scenario"), scenario), *((_(name), other) for name, other in strategies(scenario))]:
+here = Strategy(_("▸ this scenario"), N_("as set above"), scenario)
+for name, meaning, other in (here, *strategies(scenario)):
     if isinstance(other, ScenarioError):
-        rows.append([name, "–", "–", said(other.message), ""])
+        rows.append([name, "–", "–", "", "", "", said(other.message)])
         continue
     result = estimate(other)
-    groups = by_group(result.worst.terms)
-    states = sum(held for group, held in groups.items() if group in ("weights", "gradients", "optimizer"))
+    states = [t for t in result.worst.terms if t.group in ("weights", "gradients", "optimizer")]
+    formula, host = total(states), result.host_bytes_per_node
     rows.append(
         [
             name,
-            number(states),
             number(result.device_bytes),
             _(result.verdict),
-            number(result.host_bytes_per_node) if result.host_bytes_per_node else "",
+            number(sum(t.bytes for t in states)),
+            f"${formula}$" if formula else "",
+            number(host) if host else "",
+            _(meaning),
         ]
     )
-    bars.append((name, {group: held / scale for group, held in groups.items()}))
+    bars.append((name, {group: held / scale for group, held in by_group(result.worst.terms).items()}))
+words = ", ".join(f"{name} {significant(sum(parts.values()))} {unit()}" for name, parts in bars)
 plot(
     stacked_rows(bars, f" {unit()}", found.capacity_bytes / scale),
     "strategies",
-    _("Memory per GPU by strategy: {rows}.").format(
-        rows=", ".join(f"{name} {sum(parts.values()):.3g} {unit()}" for name, parts in bars)
-    ),
+    _("Memory per GPU by strategy: {rows}.").format(rows=words),
 )
 table(
     [
         _("Strategy"),
-        _("Model states, {unit}").format(unit=unit()),
         _("Total, {unit}").format(unit=unit()),
         _("On {gpu}").format(gpu=presets.gpu(scenario.hardware.gpu).name),
-        _("In CPU memory of each machine, {unit}").format(unit=unit()),
+        _("Model states, {unit}").format(unit=unit()),
+        _("Formula"),
+        _("CPU memory of each machine, {unit}").format(unit=unit()),
+        _("What it does"),
     ],
     rows,
+    align="lrlrlrl",
 )
 
 if len(found.stages) > 1:
@@ -159,6 +164,7 @@ if sent:
     table(
         [_("What"), _("Size, {unit}").format(unit=unit()), _("Formula")],
         [[_(t.name), number(t.bytes), f"${work(t).symbols}$"] for t in sent],
+        align="lrl",
     )
     st.markdown(
         _(

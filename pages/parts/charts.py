@@ -1,4 +1,8 @@
-"""Charts as plain Plotly figures. One group, one colour, everywhere; theme colours come in the browser."""
+"""Charts as plain Plotly figures. One group, one colour, everywhere.
+
+Theme colours come in the browser, and so do labels on bars: each bar offers a
+list of them, longest first, and the browser takes the first that has room.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +27,7 @@ COLOURS = {
 """A group's colour and that of the text on it: Okabe and Ito's palette, made to be told apart by everyone."""
 
 GLIDE = {"duration": 250, "easing": "cubic-in-out"}
-_LABEL_SHARE = 0.07
+_MOST_NUMBERS = 16
 
 
 def square(group: str) -> str:
@@ -47,7 +51,8 @@ def memory_bar(found: Estimate) -> tuple[dict, str]:
     """The fullest GPU's memory as one stacked bar against the GPU's capacity, and the same in words."""
     scale = UNITS[unit()]
     total, capacity = found.device_bytes, found.capacity_bytes
-    reach = max(total, capacity) * 1.04
+    # The axis grows in steps, so that bars glide along a scale that stands still.
+    reach = 1.04 * capacity * 1.5 ** max(0, math.ceil(math.log(total / capacity, 1.5))) if total else 1.04 * capacity
     terms = {group: [t for t in found.worst.terms if t.group == group] for group in GROUPS}
     bars = []
     for group in GROUPS:
@@ -60,17 +65,24 @@ def memory_bar(found: Estimate) -> tuple[dict, str]:
                 "y": [""],
                 "x": [held / scale],
                 "marker": {"color": COLOURS[group][0]},
-                "text": [f"{group_name(group)} {number(held)}" if held > _LABEL_SHARE * reach else ""],
+                "text": [[f"{group_name(group)} {number(held)}", number(held)] if held else []],
                 "textposition": "inside",
                 "insidetextanchor": "middle",
                 "textangle": 0,
                 "constraintext": "none",
-                "textfont": {"color": COLOURS[group][1], "size": 13},
+                "textfont": {"color": COLOURS[group][1], "size": 12},
                 "hovertemplate": _hover(group_name(group), held, total, terms[group]),
             }
         )
     card = presets.gpu(found.scenario.hardware.gpu)
-    axis = {"range": [0, reach / scale], "ticksuffix": f" {unit()}", "fixedrange": True, "nticks": 6, "zeroline": False}
+    axis = {
+        "range": [0, reach / scale],
+        "ticksuffix": f" {unit()}",
+        "tickformat": ",",
+        "fixedrange": True,
+        "nticks": 6,
+        "zeroline": False,
+    }
     layout = _layout(
         92,
         barmode="stack",
@@ -137,13 +149,13 @@ def stacked_rows(rows: list[tuple[str, dict[str, float]]], suffix: str, marker: 
                 "y": names,
                 "x": values,
                 "marker": {"color": COLOURS[group][0]},
-                "text": [significant(v) if v > _LABEL_SHARE * longest else "" for v in values],
+                "text": [[significant(v)] if v else [] for v in values],
                 "customdata": [significant(v) for v in values],
                 "textposition": "inside",
                 "insidetextanchor": "middle",
                 "textangle": 0,
                 "constraintext": "none",
-                "textfont": {"color": COLOURS[group][1]},
+                "textfont": {"color": COLOURS[group][1], "size": 12},
                 "hovertemplate": f"<b>%{{y}}</b><br>{group_name(group)}: %{{customdata}}{suffix}<extra></extra>",
             }
         )
@@ -151,7 +163,7 @@ def stacked_rows(rows: list[tuple[str, dict[str, float]]], suffix: str, marker: 
         34 * len(rows) + 44,
         barmode="stack",
         bargap=0.25,
-        xaxis={"ticksuffix": suffix, "fixedrange": True, "range": [0, longest * 1.03], "nticks": 6},
+        xaxis={"ticksuffix": suffix, "tickformat": ",", "fixedrange": True, "range": [0, longest * 1.03], "nticks": 5},
         yaxis={"autorange": "reversed", "fixedrange": True, "automargin": True, "ticksuffix": "  ", "showgrid": False},
     )
     if marker:
@@ -187,10 +199,9 @@ def plain_rows(rows: list[tuple[str, float, str]], group: str) -> dict:
 
 
 def growth(points: list[int], parts: dict[str, list[float]], at: int, axis: str) -> dict:
-    """How two parts of the activations grow, stacked, over a logarithmic axis; ``at`` is where the scenario stands."""
-    patterns = ["", "/"]
+    """How two parts of the activations grow, stacked; ``at`` is where the scenario stands on the axis."""
     lines = []
-    for (name, values), pattern in zip(parts.items(), patterns, strict=False):
+    for (name, values), pattern in zip(parts.items(), ("", "/"), strict=True):
         lines.append(
             {
                 "type": "scatter",
@@ -199,37 +210,29 @@ def growth(points: list[int], parts: dict[str, list[float]], at: int, axis: str)
                 "name": name,
                 "x": points,
                 "y": values,
+                "customdata": [significant(v) for v in values],
                 "line": {"color": COLOURS["activations"][0], "width": 2},
                 "fillpattern": {"shape": pattern, "size": 6, "solidity": 0.4},
-                "hovertemplate": f"{name}: %{{y:.3s}} {unit()}<extra></extra>",
+                "hovertemplate": f"%{{customdata}} {unit()}<extra>{name}</extra>",
             }
         )
+    line = {"width": 2, "dash": "dot"}
     layout = _layout(
-        280,
-        margin={"l": 8, "r": 12, "t": 8, "b": 40},
+        300,
+        margin={"l": 8, "r": 12, "t": 48, "b": 44},
         hovermode="x unified",
         showlegend=True,
-        legend={"orientation": "v", "x": 0.02, "y": 0.98, "bgcolor": "rgba(0,0,0,0)"},
-        xaxis={
-            "type": "log",
-            "title": {"text": axis},
-            "tickvals": points,
-            "ticktext": [f"{p:,}" for p in points],
+        legend={"orientation": "v", "x": 0, "y": 1.02, "yanchor": "bottom", "bgcolor": "rgba(0,0,0,0)"},
+        xaxis={"title": {"text": axis}, "fixedrange": True, "tickformat": ",d", "nticks": 6},
+        yaxis={
+            "ticksuffix": f" {unit()}",
+            "tickformat": ",",
             "fixedrange": True,
+            "automargin": True,
+            "rangemode": "tozero",
+            "nticks": 6,
         },
-        yaxis={"ticksuffix": f" {unit()}", "fixedrange": True, "automargin": True, "rangemode": "tozero", "nticks": 6},
-        shapes=[
-            {
-                "type": "line",
-                "xref": "x",
-                "yref": "paper",
-                "x0": at,
-                "x1": at,
-                "y0": 0,
-                "y1": 1,
-                "line": {"width": 2, "dash": "dot"},
-            }
-        ],
+        shapes=[{"type": "line", "xref": "x", "yref": "paper", "x0": at, "x1": at, "y0": 0, "y1": 1, "line": line}],
     )
     return {"data": lines, "layout": layout}
 
@@ -245,7 +248,7 @@ def grid(dp: int, pp: int, tp: int, per_node: int) -> tuple[dict, str]:
         [stage * dp * tp + replica * tp + shard for stage in range(pp) for shard in range(tp)] for replica in range(dp)
     ]
     nodes = [[rank // per_node for rank in row] for row in ranks]
-    shown = max(dp * columns, 1) <= 256
+    shown = columns <= _MOST_NUMBERS and dp <= 2 * _MOST_NUMBERS
     hover = [
         [
             _("rank {rank}, machine {node}<br>replica {dp}, stage {pp}, shard {tp}").format(

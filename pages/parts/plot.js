@@ -15,6 +15,19 @@ function load(address) {
   return loading.get(address);
 }
 
+// Bars offer labels, longest first; take the first that has room.
+function label(traces, layout, width) {
+  const names = traces.flatMap((trace) => trace.y ?? []);
+  const inset = 20 + 7 * Math.max(0, ...names.map((name) => String(name).length));
+  for (const trace of traces.filter((t) => t.type === "bar" && t.text?.some(Array.isArray))) {
+    trace.text = trace.text.map((offers, i) => {
+      const room = (trace.x[i] / layout.xaxis.range[1]) * (width - inset);
+      return offers.find((offer) => 7 * offer.length + 6 < room) ?? "";
+    });
+  }
+  return traces;
+}
+
 export default function ({ data, parentElement }) {
   const node = parentElement.querySelector(".plot");
   node.style.height = `${data.figure.layout.height}px`;
@@ -42,7 +55,8 @@ export default function ({ data, parentElement }) {
   const turn = (node.turn = (node.turn ?? 0) + 1);
   load(data.plotly).then((plotly) => {
     // A newer run may have come in while the script was loading.
-    if (node.turn === turn) plotly.react(node, structuredClone(data.figure.data), layout, options);
+    if (node.turn !== turn) return;
+    plotly.react(node, label(structuredClone(data.figure.data), layout, node.clientWidth), layout, options);
   });
   return () => window.Plotly?.purge(node);
 }

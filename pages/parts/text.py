@@ -58,9 +58,10 @@ def billions(count: float) -> str:
     return f"{count:,}"
 
 
-def table(head: list[str], rows: list[list[str]], left: int = 1) -> None:
-    """A table of texts; columns after the first ``left`` are numbers, set to the right."""
-    lines = [head, [":--" if i < left else "--:" for i in range(len(head))], *rows]
+def table(head: list[str], rows: list[list[str]], align: str = "") -> None:
+    """A table of texts. ``align`` has l or r for each column; without it the first is text, the others numbers."""
+    sides = {"l": ":--", "r": "--:"}
+    lines = [head, [sides[side] for side in align or "l" + "r" * (len(head) - 1)], *rows]
     st.markdown("\n".join("| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |" for line in lines))
 
 
