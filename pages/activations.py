@@ -6,7 +6,7 @@ import streamlit as st
 
 from pages.parts import controls
 from pages.parts.browser import plot
-from pages.parts.charts import growth, plain_rows
+from pages.parts.charts import Band, growth, plain_rows
 from pages.parts.notes import show_notes
 from pages.parts.text import _, number, percent, size, table, unit
 from pages.parts.working import show_working
@@ -39,7 +39,8 @@ with left:
         _("Micro-batches per step"),
         (1, 2, 4, 8, 16, 32, 64, 128, 256),
         _(
-            "Gradient accumulation, $m$: forward and backward m times, then one optimizer step. Only a pipeline holds more than one at once."
+            "Gradient accumulation, $m$: forward and backward m times, then one optimizer step. "
+            "Only a pipeline holds more than one at once."
         ),
     )
     controls.choice(
@@ -103,15 +104,16 @@ if scenario.model.params is None:
         linear = [held(**{axis: n}, attention="flash") for n in points]
         whole = [held(**{axis: n}, attention="eager") for n in points]
         scale = UNITS[unit()]
-        parts = {
-            _("grows with b·s"): [v / scale for v in linear],
-            _("grows with b·s²: the scores, with eager attention"): [
-                (w - v) / scale for w, v in zip(whole, linear, strict=True)
-            ],
-        }
+        scores = [w - v for w, v in zip(whole, linear, strict=True)]
+        bands = [
+            Band(_("grows with b·s"), "activations", "", [v / scale for v in linear]),
+            Band(
+                _("grows with b·s²: the scores, with eager attention"), "activations", "/", [v / scale for v in scores]
+            ),
+        ]
         name = _("sequence length, tokens") if axis == "seq" else _("micro-batch, sequences")
         plot(
-            growth(points, parts, getattr(batch, axis), name),
+            growth(points, bands, getattr(batch, axis), name),
             "growth",
             _("Activations from {first} to {last} along the {axis} axis, with eager attention.").format(
                 first=size(whole[0]), last=size(whole[-1]), axis=name
@@ -140,7 +142,8 @@ if scenario.model.params is None:
         )
         st.markdown(
             _(
-                "For {layers} layers: {all} inputs kept when every layer recomputes, ⌈√{layers}⌉ = {root} with √L checkpoints, 1 with the first alone. A step is one forward and a backward of twice its arithmetic."
+                "For {layers} layers: {all} inputs kept when every layer recomputes, ⌈√{layers}⌉ = {root} with √L "
+                "checkpoints, 1 with the first alone. A step is one forward and a backward of twice its arithmetic."
             ).format(layers=layers, all=layers, root=next(n for n in range(1, layers + 1) if n * n >= layers))
         )
 

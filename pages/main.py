@@ -1,10 +1,10 @@
 """What every page shares: navigation, the GPU and the unit, the result strip; then the page itself."""
 
 import streamlit as st
+
 from pages.parts import controls, state, strip
 from pages.parts.header import show_header
 from pages.parts.text import _, said
-
 from vram import estimate
 
 st.set_page_config(page_title="VRAM of a training run", page_icon="🧮", layout="wide")

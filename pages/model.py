@@ -109,7 +109,8 @@ if scenario.model.params is None:
     st.latex(
         r"\Phi = n_{\mathrm{vocab}} d_{\mathrm{hidden}} + n_{\mathrm{layer}} \left[ d_{\mathrm{hidden}} + "
         r"\left(2 + 2\,\tfrac{n_{\mathrm{kv}}}{n_{\mathrm{head}}}\right) d_{\mathrm{hidden}}^2 + d_{\mathrm{hidden}} + "
-        r"3\, d_{\mathrm{hidden}} d_{\mathrm{FFN}} \right] + d_{\mathrm{hidden}} + d_{\mathrm{hidden}} n_{\mathrm{vocab}}"
+        r"3\, d_{\mathrm{hidden}} d_{\mathrm{FFN}} \right] + d_{\mathrm{hidden}} + "
+        r"d_{\mathrm{hidden}} n_{\mathrm{vocab}}"
     )
     by_formula = round(
         parameters.llama(shape.vocab, shape.hidden, shape.layers, shape.heads, shape.kv_heads, shape.ffn)

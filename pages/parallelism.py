@@ -1,12 +1,14 @@
 """Parallelism: how the work is split over GPUs."""
 
+from dataclasses import replace
+
 import streamlit as st
 
 from pages.parts import controls
 from pages.parts.browser import plot
-from pages.parts.charts import grid, stacked_rows
+from pages.parts.charts import Band, grid, growth, stacked_rows
 from pages.parts.notes import show_notes
-from pages.parts.text import _, group_name, number, said, size, table, unit
+from pages.parts.text import _, group_name, number, percent, said, table, unit
 from pages.parts.working import show_working
 from vram import ScenarioError, estimate, presets
 from vram.strategies import Strategy, strategies
@@ -49,7 +51,8 @@ with left:
         _("Offload"),
         offloads,
         _(
-            "To CPU memory: optimizer states and gradients; or, on top of ZeRO-3, the weights too, to CPU memory or NVMe."
+            "To CPU memory: optimizer states and gradients; or, on top of ZeRO-3, the weights too, "
+            "to CPU memory or NVMe."
         ),
     )
     controls.switch(
@@ -131,6 +134,31 @@ table(
     align="lrlrlrl",
 )
 
+st.subheader(_("Adding GPUs"))
+replicas = [2**n for n in range(11)]
+ranks = layout.tp * layout.pp * layout.cp
+sharded = replace(layout, zero=layout.zero or 1, shard="all")
+sums = [by_group(estimate(replace(scenario, layout=replace(sharded, gpus=ranks * dp))).worst.terms) for dp in replicas]
+bands = [
+    Band(group_name(group), group, "", [held[group] / scale for held in sums])
+    for group in ("weights", "gradients", "optimizer")
+]
+figure = growth([ranks * dp for dp in replicas], bands, layout.gpus, _("GPUs, with TP and PP as they are"))
+figure["layout"]["xaxis"] |= {"type": "log", "tickvals": [ranks * dp for dp in replicas[::2]]}
+shares = [held["optimizer"] / (sum(held.values()) or 1) for held in (sums[0], sums[-1])]
+plot(
+    figure,
+    "adding",
+    _("Model states per GPU as GPUs are added: the optimizer's share falls from {first} to {last}.").format(
+        first=percent(shares[0]), last=percent(shares[1])
+    ),
+)
+st.markdown(
+    _("With {zero}, what is sharded goes to 0 as replicas are added; the rest stays.").format(
+        zero=f"ZeRO-{sharded.zero}"
+    )
+)
+
 if len(found.stages) > 1:
     st.subheader(_("Pipeline stages"))
     stages, start = [], 0
@@ -168,7 +196,8 @@ if sent:
     )
     st.markdown(
         _(
-            "Ring algorithms: an all-reduce is a reduce-scatter and an all-gather. Inside a machine {gpu} have {link} ({speed:,} GB/s, both directions)."
+            "Ring algorithms: an all-reduce is a reduce-scatter and an all-gather. "
+            "Inside a machine {gpu} have {link} ({speed:,} GB/s, both directions)."
         ).format(gpu=card.name, link=card.link, speed=card.link_gb_per_s)
     )
 else:

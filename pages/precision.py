@@ -114,7 +114,8 @@ with right:
     )
     st.markdown(
         _(
-            "Mixed precision stores as much as FP32: what half-precision weights and gradients save, the master copy takes. It pays in speed and in activations."
+            "Mixed precision stores as much as FP32: what half-precision weights and gradients save, "
+            "the master copy takes. It pays in speed and in activations."
         )
     )
 

@@ -7,6 +7,7 @@ list of them, longest first, and the browser takes the first that has room.
 from __future__ import annotations
 
 import math
+from typing import NamedTuple
 
 from vram import Estimate, presets
 from vram.terms import GROUPS, Term
@@ -198,28 +199,36 @@ def plain_rows(rows: list[tuple[str, float, str]], group: str) -> dict:
     return {"data": [bar], "layout": layout}
 
 
-def growth(points: list[int], parts: dict[str, list[float]], at: int, axis: str) -> dict:
-    """How two parts of the activations grow, stacked; ``at`` is where the scenario stands on the axis."""
-    lines = []
-    for (name, values), pattern in zip(parts.items(), ("", "/"), strict=True):
-        lines.append(
-            {
-                "type": "scatter",
-                "mode": "lines",
-                "stackgroup": "one",
-                "name": name,
-                "x": points,
-                "y": values,
-                "customdata": [significant(v) for v in values],
-                "line": {"color": COLOURS["activations"][0], "width": 2},
-                "fillpattern": {"shape": pattern, "size": 6, "solidity": 0.4},
-                "hovertemplate": f"%{{customdata}} {unit()}<extra>{name}</extra>",
-            }
-        )
+class Band(NamedTuple):
+    """One band of a stacked area: its name, its group's colour, a fill pattern, its values."""
+
+    name: str
+    group: str
+    pattern: str
+    values: list[float]
+
+
+def growth(points: list[int], bands: list[Band], at: int, axis: str) -> dict:
+    """How parts of the memory grow or shrink, stacked; ``at`` is where the scenario stands on the axis."""
+    lines = [
+        {
+            "type": "scatter",
+            "mode": "lines",
+            "stackgroup": "one",
+            "name": band.name,
+            "x": points,
+            "y": band.values,
+            "customdata": [significant(v) for v in band.values],
+            "line": {"color": COLOURS[band.group][0], "width": 2},
+            "fillpattern": {"shape": band.pattern, "size": 6, "solidity": 0.4},
+            "hovertemplate": f"%{{customdata}} {unit()}<extra>{band.name}</extra>",
+        }
+        for band in bands
+    ]
     line = {"width": 2, "dash": "dot"}
     layout = _layout(
-        300,
-        margin={"l": 8, "r": 12, "t": 48, "b": 44},
+        260 + 20 * len(bands),
+        margin={"l": 8, "r": 12, "t": 12 + 20 * len(bands), "b": 44},
         hovermode="x unified",
         showlegend=True,
         legend={"orientation": "v", "x": 0, "y": 1.02, "yanchor": "bottom", "bgcolor": "rgba(0,0,0,0)"},
