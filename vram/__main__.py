@@ -49,7 +49,7 @@ def _table(found: Estimate) -> str:
 
     lines = [
         f"{scenario.model.preset}, {found.parameters:,} parameters, {found.trainable_parameters:,} trained",
-        f"each of {stage.gpus} GPUs of the fullest stage, {stage.stage + 1}/{len(found.stages)} ({scenario.framework}):",
+        f"each of {stage.gpus} GPUs of stage {stage.stage + 1} of {len(found.stages)}, the fullest ({scenario.framework}):",
         *(row(t.name, t.bytes, f"{100 * t.bytes / found.device_bytes:3.0f} %") for t in stage.terms),
         row("total", found.device_bytes),
         "by group: "

@@ -65,6 +65,22 @@ def table(head: list[str], rows: list[list[str]], align: str = "") -> None:
     st.markdown("\n".join("| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |" for line in lines))
 
 
+def component_name(component: str) -> str:
+    """What people call a component of a model."""
+    return {
+        "embedding": _("Embedding"),
+        "position_embedding": _("Position table"),
+        "attention": _("Attention"),
+        "mlp": _("Feed-forward"),
+        "experts": _("Experts"),
+        "shared_experts": _("Shared experts"),
+        "router": _("Router"),
+        "biases": _("Biases"),
+        "norm": _("Norms"),
+        "lm_head": _("Output head"),
+    }[component]
+
+
 def group_name(group: str) -> str:
     """What people call a group of terms."""
     return {
