@@ -108,8 +108,11 @@ with right:
     else:
         st.subheader(_("Φ = {phi} parameters").format(phi=billions(found.parameters)))
         st.markdown(_("Given outright: the sizes on the left are not used, and only model states can be told."))
-show_precisions()
+one, two = st.columns([5, 6], gap="large")
+with one:
+    show_precisions()
 if scenario.model.params is None:
-    show_formula()
+    with two:
+        show_formula()
 show_notes("model")
 show_working(found, ("weights",))
