@@ -7,10 +7,10 @@ from pages.parts.header import show_header
 from pages.parts.text import _, said
 from vram import estimate
 
-st.set_page_config(page_title="VRAM of a training run", page_icon="🧮", layout="wide")
 state.load()
-scenario, problems = state.current()
-st.session_state["_problems"] = problems
+st.set_page_config(page_title=_("Memory of a training run"), page_icon="🧮", layout="wide")
+scenario, problems, fixes = state.current()
+st.session_state.update(_problems=problems, _fixes=fixes)
 found = estimate(scenario)
 st.session_state["_found"] = found
 

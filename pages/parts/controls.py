@@ -70,13 +70,10 @@ def problems_of(*keys: str) -> None:
 
 
 def show_problem(problem: ScenarioError) -> None:
-    """One sentence, and a button for the nearest that works."""
+    """One sentence, and under the first of several a button that sets what is shown instead."""
     st.error(said(problem.message), icon=":material/error:")
-    if problem.fix:
-        fixed = ", ".join(f"{key} = {value}" for key, value in problem.fix.items())
-        st.button(
-            _("Shown with {fix}. Set it.").format(fix=fixed),
-            key=f"_fix_{problem.field}",
-            on_click=state.put,
-            kwargs=problem.fix,
-        )
+    fixes, st.session_state["_fixes"] = st.session_state["_fixes"], {}
+    if fixes:
+        shown = ", ".join(f"{key} = {value}" for key, value in fixes.items())
+        text = _("Shown with {fix}. Set it.").format(fix=shown)
+        st.button(text, key="_fix", on_click=state.put, kwargs=fixes)
