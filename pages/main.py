@@ -4,7 +4,7 @@ import streamlit as st
 
 from pages.parts import controls, state, strip
 from pages.parts.header import show_header
-from pages.parts.text import _, said
+from pages.parts.text import _
 from vram import estimate
 
 state.load()
@@ -26,8 +26,7 @@ show_header(pages, scenario)
 notices = st.container()
 page.run()
 with notices:
-    for problem in st.session_state["_link_problems"]:
-        st.warning(f"{problem.field}: {said(problem.message)}", icon=":material/link_off:")
+    controls.show_link_problems()
     for problem in st.session_state["_problems"]:
         controls.show_problem(problem)
 state.publish(scenario)

@@ -69,6 +69,15 @@ def problems_of(*keys: str) -> None:
         show_problem(problem)
 
 
+def show_link_problems() -> None:
+    """What was wrong with the link that was opened, until the first control is touched."""
+    problems: list[ScenarioError] = st.session_state["_link_problems"]
+    if problems:
+        lines = [f"- **{problem.field}**: {said(problem.message)}" for problem in problems]
+        head = _("Not everything in this link could be used; the defaults stand in, and the rest applies.")
+        st.warning("\n".join([head, *lines]), icon=":material/link_off:")
+
+
 def show_problem(problem: ScenarioError) -> None:
     """One sentence, and under the first of several a button that sets what is shown instead."""
     st.error(said(problem.message), icon=":material/error:")
