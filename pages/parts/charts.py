@@ -228,6 +228,8 @@ def growth(points: list[int], bands: list[Band], at: int, axis: str) -> dict:
     line = {"width": 2, "dash": "dot"}
     layout = _layout(
         260 + 20 * len(bands),
+        # Plotly cannot animate a patterned area.
+        transition=None,
         margin={"l": 8, "r": 12, "t": 12 + 20 * len(bands), "b": 44},
         hovermode="x unified",
         showlegend=True,

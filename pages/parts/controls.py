@@ -10,7 +10,7 @@ from vram import ScenarioError
 from vram.scenario import RULES
 
 from . import state
-from .text import _, said
+from .text import _, plain, said
 
 
 def steps(key: str, label: str, usual: Iterable, help: str) -> None:
@@ -73,7 +73,7 @@ def show_link_problems() -> None:
     """What was wrong with the link that was opened, until the first control is touched."""
     problems: list[ScenarioError] = st.session_state["_link_problems"]
     if problems:
-        lines = [f"- **{problem.field}**: {said(problem.message)}" for problem in problems]
+        lines = [f"- {plain(problem.field)}: {said(problem.message)}" for problem in problems]
         head = _("Not everything in this link could be used; the defaults stand in, and the rest applies.")
         st.warning("\n".join([head, *lines]), icon=":material/link_off:")
 

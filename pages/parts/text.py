@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gettext
+import re
 from functools import cache
 from pathlib import Path
 
@@ -25,9 +26,14 @@ def _(text: str) -> str:
 
 
 def said(message: Message) -> str:
-    """A message of the formula package in the reader's language."""
-    values = {key: said(value) if isinstance(value, Message) else value for key, value in message.values.items()}
+    """A message of the formula package in the reader's language; what it quotes is never read as Markdown."""
+    values = {key: said(v) if isinstance(v, Message) else plain(str(v)) for key, v in message.values.items()}
     return _(message.template).format(**values)
+
+
+def plain(text: str) -> str:
+    """A text that Markdown shows as it is."""
+    return re.sub(r"([!-/:-@\[-`{-~])", r"\\\1", text)
 
 
 def size(count: int) -> str:
