@@ -384,7 +384,8 @@ def _restored(model: Model) -> Shape:
     base = presets.model(model.preset).shape
     if base == model.shape:
         return base
-    named = {key: getattr(model.shape, key) for key in SHAPE_KEYS}
+    # A link cannot say "head_dim: none": where the preset has one, the shape goes whole.
+    named = {key: value for key in SHAPE_KEYS if (value := getattr(model.shape, key)) is not None}
     try:
         return replace(base, **named)
     except ScenarioError:
