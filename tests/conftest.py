@@ -3,5 +3,5 @@
 from hypothesis import settings
 
 settings.register_profile("steady", deadline=None, derandomize=True)
-settings.register_profile("search", deadline=None, max_examples=2000)
+settings.register_profile("search", deadline=None, max_examples=1000)
 settings.load_profile("steady")

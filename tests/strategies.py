@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from vram import Scenario, ScenarioError, Shape, presets
 from vram.families import FAMILIES
 from vram.rules import Amount, Choice, Flag, WholeOrAll
-from vram.scenario import PARAMS, Batch, Hardware, Layout, Model, Recipe, View
+from vram.scenario import FRAMEWORKS, PARAMS, Batch, Hardware, Layout, Model, Recipe, View
 
 MODELS = sorted(presets.models())
 STATES_OF_ALL = [
@@ -124,11 +124,12 @@ def layouts(draw, model, seq, most=10_000):
 
 
 @st.composite
-def scenarios(draw, most_layers=10_000, most_degree=10_000, counted=None):
+def scenarios(draw, most_layers=10_000, most_degree=10_000, counted=None, frameworks=FRAMEWORKS):
     """Any valid scenario; ``counted=True``: of a model with a shape. Bounds keep the many stages of some away."""
     model = draw(models(most_layers, counted))
     batch = draw(st.builds(Batch, **{name: values_of(rule) for name, rule in rules_of(Batch).items()}))
     return Scenario(
+        framework=draw(st.sampled_from(frameworks)),
         model=model,
         recipe=draw(recipes(model)),
         batch=batch,
@@ -141,8 +142,8 @@ def scenarios(draw, most_layers=10_000, most_degree=10_000, counted=None):
 
 
 def small(counted=None):
-    """Scenarios of at most 60 layers and degrees of at most 12: quick to estimate."""
-    return scenarios(most_layers=60, most_degree=12, counted=counted)
+    """Textbook scenarios of at most 60 layers and degrees of at most 12: quick to estimate."""
+    return scenarios(most_layers=60, most_degree=12, counted=counted, frameworks=["textbook"])
 
 
 def changed(scenario, **values):

@@ -7,6 +7,7 @@ import math
 import pkgutil
 import re
 from fractions import Fraction
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -45,10 +46,14 @@ def sizes(terms, *groups):
     return found
 
 
-def shares(whole, parts, number):
-    """Whether parts of so many GPUs sum to the whole; each rounds up (twice where some of it is offloaded)."""
-    slack = 2 * number + whole / 2**50  # from 2⁵³ on, floating point rounds too
-    return whole - slack < parts * number < whole + slack
+def near(found, wanted, roundings):
+    """Whether bytes are as many as wanted or up to so many more, each a part's rounding up to a whole byte."""
+    slack = wanted // 2**50  # from 2⁵³ on, floating point rounds too
+    return wanted - slack <= found <= wanted + roundings + slack
+
+
+def at_most(found, limit):
+    return found <= limit + limit // 2**50
 
 
 def needed(scenario):
@@ -111,7 +116,7 @@ def test_zero_3_shards_sum_to_the_whole(scenario, gpus):
     whole = summed(estimate(changed(scenario, gpus=1, **one)), *STATES)
     shards = summed(estimate(changed(scenario, gpus=gpus, **one)), *STATES)
     assert shards.keys() == whole.keys()
-    assert all(whole[name] <= shards[name] < whole[name] + gpus for name in whole)
+    assert all(near(shards[name], whole[name], gpus - 1) for name in whole)
 
 
 FIRST_SHARDED = {"weights": 3, "gradients": 2, "optimizer": 1}
@@ -129,9 +134,8 @@ def test_states_over_all_gpus_are_as_many_wholes_as_there_are_copies(scenario):
         whole, everywhere = summed(one, group), summed(found, group)
         assert everywhere.keys() == whole.keys()
         for name, size in whole.items():
-            # Each GPU rounds up to a byte; from 2⁵³ bytes on, floating point rounds too.
-            slack = layout.gpus + copies * (1 + size / 2**50)
-            assert copies * size - slack <= everywhere[name] <= copies * size + slack
+            # The whole is itself rounded up, once for each copy.
+            assert near(everywhere[name] + copies, copies * size, layout.gpus + copies)
 
 
 @given(small(counted=True))
@@ -150,7 +154,7 @@ def test_with_sequence_parallelism_activations_of_a_tensor_group_sum_to_the_whol
     for before, after in zip(one.stages, split.stages, strict=True):
         whole, parts = (on_gpu_and_host(stage, "activations") for stage in (before, after))
         assert parts.keys() == whole.keys()
-        assert all(shares(whole[name], parts[name], tp) for name in whole)
+        assert all(near(parts[name] * tp + 2, whole[name], 2 * tp + 2) for name in whole)
 
 
 @given(small(counted=True), st.integers(1, 16))
@@ -161,7 +165,7 @@ def test_with_context_parallelism_activations_of_a_group_sum_to_the_whole(scenar
     for before, after in zip(estimate(one).stages, estimate(split).stages, strict=True):
         whole, parts = (on_gpu_and_host(stage, "activations") for stage in (before, after))
         assert parts.keys() == whole.keys()
-        assert all(shares(whole[name], parts[name], cp) for name in whole)
+        assert all(near(parts[name] * cp + 2, whole[name], 2 * cp + 2) for name in whole)
 
 
 @given(small())
@@ -170,8 +174,8 @@ def test_what_is_offloaded_leaves_the_gpu_and_nothing_is_lost(scenario):
     for before, after in zip(kept.stages, estimate(scenario).stages, strict=True):
         here, there = sizes(before.terms), on_gpu_and_host(after)
         assert there.keys() == here.keys()
-        assert all(here[name] <= there[name] <= here[name] + 1 for name in here)
-        assert after.allocated <= before.allocated
+        assert all(near(there[name], here[name], 1) for name in here)
+        assert at_most(after.allocated, before.allocated)
         assert before.host == []
 
 
@@ -184,12 +188,12 @@ def test_memory_never_grows_with_data_parallel_gpus(scenario, factor):
     # Offloading on ZeRO-1 keeps whole gradients on the GPU, which a single replica does not have to.
     assume(not (layout.zero == 1 and layout.offload == "optimizer" and layout.shards == 1))
     more = changed(scenario, gpus=layout.gpus * factor)
-    assert needed(more) <= needed(scenario)
+    assert at_most(needed(more), needed(scenario))
 
 
 @given(small(counted=True), st.sampled_from(["batch", "seq", "accum"]), st.integers(1, 1000))
 def test_memory_never_falls_with_the_batch(scenario, key, more):
-    assert needed(changed(scenario, **{key: getattr(scenario.batch, key) + more})) >= needed(scenario)
+    assert at_most(needed(scenario), needed(changed(scenario, **{key: getattr(scenario.batch, key) + more})))
 
 
 @given(small(counted=True), st.integers(1, 8))
@@ -197,14 +201,14 @@ def test_memory_never_falls_with_layers(scenario, more):
     shape, layout = scenario.model.shape, scenario.layout
     whole_rounds = layout.pp * layout.vpp
     assume(shape.layers % whole_rounds == 0)
-    assert needed(changed(scenario, layers=shape.layers + more * whole_rounds)) >= needed(scenario)
+    assert at_most(needed(scenario), needed(changed(scenario, layers=shape.layers + more * whole_rounds)))
 
 
 @given(small())
 def test_each_zero_stage_needs_no_more_than_the_one_before(scenario):
     found = [changed(scenario, zero=zero) for zero in range(4)]
     totals = [needed(s) for s in found if s is not None]
-    assert totals == sorted(totals, reverse=True)
+    assert all(at_most(after, before) for before, after in pairwise(totals))
 
 
 @given(small())
@@ -221,17 +225,17 @@ def test_recompute_needs_no_more_than_keeping_everything(scenario):
     # A chunk of one layer has nothing to recompute: its checkpoint comes on top.
     assume(shape.layers // (layout.pp * layout.vpp) > 1)
     scenario = changed(scenario, offload_activations=False)
-    assert needed(scenario) <= needed(changed(scenario, recompute="none"))
+    assert at_most(needed(scenario), needed(changed(scenario, recompute="none")))
 
 
 @given(small(counted=True))
 def test_flash_attention_needs_no_more_than_eager(scenario):
-    assert needed(changed(scenario, attention="flash")) <= needed(changed(scenario, attention="eager"))
+    assert at_most(needed(changed(scenario, attention="flash")), needed(changed(scenario, attention="eager")))
 
 
 @given(small(counted=True))
 def test_sequence_parallelism_needs_no_more_than_tensor_parallelism_alone(scenario):
-    assert needed(changed(scenario, sp=True)) <= needed(changed(scenario, sp=False))
+    assert at_most(needed(changed(scenario, sp=True)), needed(changed(scenario, sp=False)))
 
 
 @given(small())
