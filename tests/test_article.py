@@ -64,7 +64,7 @@ def test_each_worked_example_gives_its_figures(example):
 
 @pytest.mark.parametrize("example", presets.examples(), ids=lambda example: example["id"])
 def test_each_worked_example_is_complete_and_in_english(example):
-    required = {"id", "title", "section", "link", "per_gpu_gb", "article_says"}
+    required = {"id", "title", "section", "page", "link", "per_gpu_gb", "article_says"}
     assert required <= example.keys() <= required | {"note"}
     assert example["per_gpu_gb"]
     for text in ("title", "article_says", "note"):

@@ -29,12 +29,11 @@ def _examples(pages: list) -> None:
     menu = st.popover(_("Examples"), icon=":material/menu_book:", key="_examples", on_change=state.mark)
     if not menu.open:
         return
+    by_name = {page.url_path or "model": page for page in pages}
     with menu:
         st.markdown(_("The article's worked examples, each a ready-made scenario."))
         for example in presets.examples():
-            opened, _problems = Scenario.parse_link(example["link"])
-            st.page_link(
-                pages[-1],
-                label=f"{example['section']} · {_(example['title'])}: {example['article_says']}",
-                query_params=spell_pairs(opened),
-            )
+            opened = spell_pairs(Scenario.from_link(example["link"]))
+            label = f"{example['section']} · {_(example['title'])} · {example['article_says']}"
+            if st.button(label, type="tertiary", key=f"_example_{example['id']}"):
+                st.switch_page(by_name[example["page"]], query_params=opened)
