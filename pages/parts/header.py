@@ -7,7 +7,7 @@ import streamlit as st
 from vram import Scenario, presets
 from vram.link import spell_pairs
 
-from . import controls, state
+from . import controls
 from .text import _
 
 
@@ -26,14 +26,13 @@ def show_header(pages: list, scenario: Scenario) -> None:
 
 
 def _examples(pages: list) -> None:
-    menu = st.popover(_("Examples"), icon=":material/menu_book:", key="_examples", on_change=state.mark)
+    menu = st.popover(_("Examples"), icon=":material/menu_book:", key="_examples", on_change="rerun")
     if not menu.open:
         return
     by_name = {page.url_path or "model": page for page in pages}
-    with menu:
+    with menu, st.container(gap="xxsmall"):
         st.markdown(_("The article's worked examples, each a ready-made scenario."))
         for example in presets.examples():
             opened = spell_pairs(Scenario.from_link(example["link"]))
             label = f"{example['section']} · {_(example['title'])} · {example['article_says']}"
-            if st.button(label, type="tertiary", key=f"_example_{example['id']}"):
-                st.switch_page(by_name[example["page"]], query_params=opened)
+            st.page_link(by_name[example["page"]], label=label, query_params=opened)
