@@ -83,19 +83,33 @@ def show_precisions() -> None:
 
 
 def show_formula() -> None:
-    """The article's formula for Φ beside the exact count."""
+    """The article's formula for Φ, part by part, beside the exact count."""
     st.subheader(_("The article's formula"))
-    st.latex(r"\Phi = " + formula(parameters.llama))
-    sizes = (shape.vocab, shape.hidden, shape.layers, shape.heads, shape.kv_heads, shape.ffn)
-    by_formula = round(parameters.llama(*sizes))
-    if by_formula == count.total:
-        st.markdown(_("For these sizes it gives {formula:,}: the exact count.").format(formula=by_formula))
-        return
-    text = _(
-        "For these sizes it gives {formula:,}, {difference:+,} against the exact count. It fits models like Llama: "
-        "no biases, a gated FFN, an untied head, heads of hidden size / heads channels."
-    )
-    st.markdown(text.format(formula=by_formula, difference=by_formula - count.total))
+    table_of = parameters.embedding, (shape.vocab, shape.hidden)
+    parts = {
+        "embedding": table_of,
+        "attention": (parameters.attention, (shape.layers, shape.hidden, shape.heads, shape.kv_heads)),
+        "mlp": (parameters.ffn, (shape.layers, shape.hidden, shape.ffn)),
+        "norm": (parameters.norms, (shape.layers, shape.hidden)),
+        "lm_head": table_of,
+    }
+    rows, total = [], 0
+    for name in dict.fromkeys((*parts, *count.components)):
+        function, sizes = parts.get(name, (None, ()))
+        by_formula = round(function(*sizes)) if function else 0
+        total += by_formula
+        missed = count.components.get(name, 0) - by_formula
+        typeset = f" ${formula(function)}$" if function else ""
+        rows.append([component_name(name) + typeset, f"{missed:+,}" if missed else "="])
+    rows.append([f"**Φ = {total:,}**", f"**{count.total - total:+,}**" if count.total != total else "**=**"])
+    table([_("By the formula"), _("Exact count")], rows)
+    if total != count.total:
+        st.markdown(
+            _(
+                "The formula fits models like Llama: two norms a layer, no biases, a gated FFN, an untied head, "
+                "heads of hidden size / heads channels. Where this model differs, the exact count is used."
+            )
+        )
 
 
 st.header(_("Model: what is trained"))
