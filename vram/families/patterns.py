@@ -1,0 +1,103 @@
+"""Which kinds of layers follow each other, read from the many ways in which configs say so."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from ..errors import Message, ScenarioError
+from .source import Source
+
+__all__ = ["chosen", "period", "sliding", "split_dense", "typed", "windowed"]
+
+_LETTERS = {
+    "full_attention": "a",
+    "attention": "a",
+    "indexed_attention": "a",
+    "sliding_attention": "w",
+    "chunked_attention": "w",
+    "linear_attention": "r",
+    "mamba": "r",
+    "conv": "r",
+    "compressed_sparse_attention": "c",
+    "heavily_compressed_attention": "h",
+}
+"""Names in ``layer_types``, old and new, as letters of ``Shape.mixers``."""
+
+
+def typed(
+    otherwise: Callable[[int, Source], str], *names: str, letters: dict[str, str] = _LETTERS
+) -> Callable[[Source], str]:
+    """A letter for each layer as a list of names says; as ``otherwise(layer, source)`` where there is no list."""
+    names = names or ("layer_types",)
+
+    def read(source: Source) -> str:
+        found = next((items for items in map(source.items, names) if items is not None), None)
+        if found is None:
+            return "".join(otherwise(layer, source) for layer in range(source.layers))
+        kinds = [letters.get(item) if isinstance(item, str) else None for item in found[: source.layers]]
+        if None in kinds or len(kinds) < source.layers:
+            message = Message("The list {key} in the config does not name a known kind for each layer.", key=names[0])
+            raise ScenarioError("model", names[0], message)
+        return "".join(kinds)
+
+    return read
+
+
+def chosen(letter: str, other: str, holds: Callable[[int, Source], bool]) -> Callable[[int, Source], str]:
+    """One of two letters, as a condition on the layer's number says."""
+    return lambda layer, source: letter if holds(layer, source) else other
+
+
+def sliding(every: int, window: int, key: str = "sliding_window_pattern") -> dict[str, object]:
+    """All layers have a window but each ``every``-th."""
+
+    def holds(layer: int, source: Source) -> bool:
+        pattern = source.whole(key, default=every)
+        return bool(pattern and (layer + 1) % pattern)
+
+    return {
+        "mixers": typed(chosen("w", "a", holds)),
+        "window": lambda source: source.whole("sliding_window", default=window),
+    }
+
+
+def windowed(window: int | None = None) -> dict[str, object]:
+    """All layers have a window, where the config (or the architecture, where it is silent) gives one."""
+
+    def width(source: Source) -> int | None:
+        silent = "sliding_window" not in source.config
+        return source.whole("sliding_window") or (window if silent else None)
+
+    return {"mixers": lambda source: "w" if width(source) else "a", "window": width}
+
+
+def qwen_windows(source: Source) -> str:
+    """Qwen: a window in the layers behind ``max_window_layers``, and only where ``use_sliding_window`` says so."""
+    used, first = source.flag("use_sliding_window"), source.whole("max_window_layers", default=28)
+    has = used and source.whole("sliding_window", default=4096)
+    return typed(chosen("w", "a", lambda layer, _: bool(has) and layer >= first))(source)
+
+
+def period(word: str) -> str:
+    """The shortest word that, repeated, begins with ``word``."""
+    border = [0] * len(word)
+    for place in range(1, len(word)):
+        length = border[place - 1]
+        while length and word[place] != word[length]:
+            length = border[length - 1]
+        border[place] = length + (word[place] == word[length])
+    return word[: len(word) - border[-1]] if word else word
+
+
+def split_dense(ffns: str) -> tuple[int, str]:
+    """Spell the FFNs of all layers as dense first layers, and a word for the rest.
+
+    Returns
+    -------
+    tuple of (int, str)
+        ``Shape.dense_layers`` and ``Shape.ffns``.
+    """
+    first = len(ffns) - len(ffns.lstrip("d"))
+    if "e" in ffns and set(ffns[first:]) == {"e"}:
+        return first, ""
+    return 0, "" if set(ffns) == {"d"} else period(ffns)
