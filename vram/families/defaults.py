@@ -13,8 +13,6 @@ __all__ = ["ALIASES", "DEFAULTS"]
 
 ALIASES = {
     "kimi_k2": "deepseek_v3",
-    "qwen2_vl_text": "qwen2",
-    "qwen2_5_vl_text": "qwen2",
     "qwen3_vl_text": "qwen3",
 }
 """Architectures that hold what another does, though their defaults may differ."""

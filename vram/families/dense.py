@@ -79,6 +79,7 @@ def _gpt_neo_letters(source: Source) -> str:
     return "".join("w" if kind == "local" else "a" for kind in kinds[: source.layers]) or "aw"
 
 
+_QWEN2 = {"qkv_bias": True, "mixers": qwen_windows, "window": whole("sliding_window", default=4096)}
 _GEMMA = {"norms": 4, **biased()}
 
 DENSE: dict[str, dict[str, object]] = {
@@ -100,7 +101,9 @@ DENSE: dict[str, dict[str, object]] = {
     "mistral": windowed(4096),
     "ministral": windowed(4096),
     "ministral3": windowed(None),
-    "qwen2": {"qkv_bias": True, "mixers": qwen_windows, "window": whole("sliding_window", default=4096)},
+    "qwen2": _QWEN2,
+    "qwen2_vl_text": {**_QWEN2, "head_dim": None},
+    "qwen2_5_vl_text": {**_QWEN2, "head_dim": None},
     "qwen3": {
         **biased(),
         "qk_norm": "head",

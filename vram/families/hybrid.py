@@ -91,6 +91,11 @@ def _bamba(source: Source, inner: int | None = None, norm: bool = True) -> Recur
     )
 
 
+def _bamba_mixers(source: Source) -> str:
+    full = set(source.wholes("attn_layer_indices") or ())
+    return "".join("a" if layer in full else "r" for layer in range(source.layers))
+
+
 def _falcon_h1(source: Source) -> Recurrence:
     inner = source.whole("mamba_d_ssm", default=None if "mamba_d_ssm" in source.config else 1024)
     return _bamba(source, inner, source.flag("mamba_rms_norm"))
@@ -116,8 +121,9 @@ def _kda(source: Source) -> Recurrence:
 
 
 def _kimi_mixers(source: Source) -> str:
-    full = source.part("linear_attn_config").wholes("full_attn_layers")
-    if full is not None:
+    listed = source.part("linear_attn_config").wholes("full_attn_layers")
+    if listed is not None:
+        full = set(listed)
         return typed(chosen("a", "r", lambda layer, _: layer + 1 in full))(source)
     return typed(chosen("a", "r", lambda layer, _: bool(layer and layer % 4 == 0)))(source)
 
@@ -152,8 +158,9 @@ def _lfm_width(source: Source) -> int | None:
 
 
 def _lfm_mixers(source: Source) -> str:
-    full = source.wholes("full_attn_idxs")
-    return typed(chosen("a", "r", lambda layer, _: full is None or layer in full))(source)
+    listed = source.wholes("full_attn_idxs")
+    full = set(range(source.layers) if listed is None else listed)
+    return typed(chosen("a", "r", lambda layer, _: layer in full))(source)
 
 
 def _pattern(letters: dict[str, str]):
@@ -281,9 +288,7 @@ HYBRID: dict[str, dict[str, object]] = {
     },
     "bamba": {
         **biased(mlp="mlp_bias"),
-        "mixers": lambda source: "".join(
-            "a" if layer in (source.wholes("attn_layer_indices") or ()) else "r" for layer in range(source.layers)
-        ),
+        "mixers": _bamba_mixers,
         "recurrence": _bamba,
     },
     "granitemoehybrid": {

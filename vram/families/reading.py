@@ -139,9 +139,13 @@ def _values(named: str, source: Source) -> dict[str, object]:
             _check_size(source, name, values[name])
         if name == "layers":
             source.layers = values[name]
-    values["kv_heads"] = values["kv_heads"] or values["heads"]
-    values["head_dim"] = values["head_dim"] or None
-    if values["heads"] % values["kv_heads"] and not any(name in source.config for name in NAMES["kv_heads"]):
+    if values["kv_heads"] is None:
+        values["kv_heads"] = values["heads"]
+    if (
+        values["kv_heads"]
+        and values["heads"] % values["kv_heads"]
+        and not any(name in source.config for name in NAMES["kv_heads"])
+    ):
         # the architecture's default does not fit: no such model can run, so this is at best meant as one without GQA
         values.update(kv_heads=values["heads"], approximate=True)
     _settle_patterns(values)

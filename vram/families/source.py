@@ -86,7 +86,7 @@ class Source:
         if isinstance(value, float) and abs(value) <= _HUGE and value == int(value):
             value = int(value)
         if type(value) is not int or not 0 <= value <= _HUGE:
-            raise self._wrong(name, value, Message("a whole number"))
+            raise self._wrong(name, value, Message("a whole number from 0 to {most}", most=f"{_HUGE:,}"))
         return value
 
     def needed(self, *names: str, default: int | None = None) -> int:
