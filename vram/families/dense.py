@@ -12,7 +12,7 @@ References
 
 from __future__ import annotations
 
-from .patterns import chosen, qwen_windows, sliding, typed, windowed
+from .patterns import by_rotation, qwen_windows, sliding, windowed
 from .source import Source, flag, needed, when, whole
 
 __all__ = ["DENSE", "biased", "four_times", "odd_heads"]
@@ -64,11 +64,8 @@ def _word_width(source: Source) -> int | None:
     return None if width == source.size("hidden") else width
 
 
-def _smollm_window(layer: int, source: Source) -> bool:
-    every = source.whole("no_rope_layer_interval", default=4) or 1
-    rotary = source.wholes("no_rope_layers") or []
-    keeps = bool(rotary[layer]) if layer < len(rotary) else bool((layer + 1) % every)
-    return source.flag("use_sliding_window") and bool(source.whole("sliding_window")) and not keeps
+def _smollm_window(rotary: bool, source: Source) -> bool:
+    return not rotary and source.flag("use_sliding_window") and bool(source.whole("sliding_window"))
 
 
 def _gpt_neo_letters(source: Source) -> str:
@@ -92,7 +89,7 @@ DENSE: dict[str, dict[str, object]] = {
         "out_bias": lambda source: source.flag("qkv_bias", source.flag("attention_bias")),
         "mlp_bias": lambda source: source.flag("bias", source.flag("mlp_bias")),
     },
-    "smollm3": {**_LLAMA, "mixers": typed(chosen("w", "a", _smollm_window)), "window": whole("sliding_window")},
+    "smollm3": {**_LLAMA, "mixers": by_rotation(_smollm_window), "window": whole("sliding_window")},
     "seed_oss": {
         "qkv_bias": flag("attention_bias", True),
         "out_bias": flag("attention_out_bias"),

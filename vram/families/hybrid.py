@@ -242,18 +242,18 @@ _PURE = {
 _LFM = {"qk_norm": "head", "recurrence": _short_conv}
 
 HYBRID: dict[str, dict[str, object]] = {
-    "qwen3_next": {**_QWEN_NEXT, **routed(512, 10, 512), **_QWEN_SHARED, "ffns": qwen_ffns},
+    "qwen3_next": {**_QWEN_NEXT, **routed(512, 10, 512, name="num_experts"), **_QWEN_SHARED, "ffns": qwen_ffns},
     "qwen3_5_text": _QWEN_NEXT,
     "qwen3_5_moe_text": {
         **_QWEN_NEXT,
-        **routed(256, 8, 512),
+        **routed(256, 8, 512, name="num_experts"),
         **_QWEN_SHARED,
         "ffn": whole("moe_intermediate_size", default=512),
     },
     "kimi_linear": {
         "tied": False,
         **latent(None, 512, 64, 128, 128),
-        **routed(256, 8, 1024, shared=("num_shared_experts", "n_shared_experts"), shared_default=1),
+        **routed(256, 8, 1024, shared=("num_shared_experts", "n_shared_experts"), shared_default=1, name="num_experts"),
         "moe_hidden": whole("routed_expert_hidden_size"),
         "approximate": present("routed_expert_hidden_size", "attn_res_block_size"),  # Kimi K3 holds more
         "ffns": typed_ffns(1),
@@ -281,7 +281,7 @@ HYBRID: dict[str, dict[str, object]] = {
         "recurrence": _nemotron,
     },
     "jamba": {
-        **routed(16, 2, 14336, key="intermediate_size"),
+        **routed(16, 2, 14336, key="intermediate_size", name="num_experts"),
         "mixers": _jamba_every("attn", 8, 4, "a", "r"),
         "ffns": _jamba_ffns,
         "recurrence": _jamba,
@@ -310,7 +310,7 @@ HYBRID: dict[str, dict[str, object]] = {
     "lfm2": {**_LFM, "ffn": _lfm_width, "mixers": _lfm_mixers},
     "lfm2_moe": {
         **_LFM,
-        **routed(32, 4, 1792),
+        **routed(32, 4, 1792, name="num_experts"),
         "ffns": typed_ffns(2, "num_dense_layers", ""),
         "mixers": typed(lambda layer, _: "a"),
     },

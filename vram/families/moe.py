@@ -12,7 +12,7 @@ from collections.abc import Callable
 from ..errors import Message, ScenarioError
 from ..shape import Compressed, FullAttention, Latent
 from .dense import biased, odd_heads
-from .patterns import chosen, sliding, typed, windowed
+from .patterns import by_rotation, chosen, sliding, typed, windowed
 from .source import Source, flag, needed, when, whole
 
 __all__ = ["EXPERTS", "MOE", "TOP_K", "dense_first", "latent", "qwen_ffns", "routed", "shared_width", "typed_ffns"]
@@ -29,13 +29,15 @@ def routed(
     key: str = "moe_intermediate_size",
     shared: str | tuple[str, ...] = (),
     shared_default: int = 0,
+    name: str = "num_local_experts",
 ) -> dict[str, object]:
     """Experts of the width under ``key``, and the number of shared ones of that width under ``shared``.
 
-    The numbers are what the architecture assumes in a nested config.
+    ``name`` is what the architecture calls the number of experts. The numbers
+    are what it assumes in a nested config.
     """
     found: dict[str, object] = {
-        "experts": needed(*EXPERTS, default=experts),
+        "experts": needed(name, *EXPERTS, default=experts),
         "top_k": needed(*TOP_K, default=top_k),
         "moe_ffn": needed(key, default=width),
     }
@@ -115,11 +117,8 @@ def _interleaved(source: Source) -> str:
     return "".join("e" if layer in chosen_layers else "d" for layer in range(source.layers))
 
 
-def _chunked(layer: int, source: Source) -> bool:
-    every = source.whole("no_rope_layer_interval", default=4)
-    rotary = source.wholes("no_rope_layers") or []
-    keeps = bool(rotary[layer]) if layer < len(rotary) else bool(every and (layer + 1) % every)
-    return keeps and source.config.get("attention_chunk_size", 8192) is not None
+def _chunked(rotary: bool, source: Source) -> bool:
+    return rotary and source.config.get("attention_chunk_size", 8192) is not None
 
 
 def _ernie_ffns(source: Source) -> str:
@@ -199,14 +198,34 @@ def _gemma4_ffns(source: Source) -> str:
     return "d" * (source.layers - wide) + "D" * wide
 
 
+def _gemma4_overrides(source: Source) -> dict | None:
+    """What a saved config says of the layers without a window, which must then all be alike; None for nothing."""
+    given = source.find("per_layer_config")
+    if not isinstance(given, dict):
+        return None
+    full = {str(layer) for layer, letter in enumerate(_gemma4_mixers(source)) if letter in "aA"}
+    found = list(given.values())
+    alike = all(isinstance(item, dict) and item == found[0] for item in found)
+    return found[0] if found and alike and set(map(str, given)) == full else {}
+
+
 def _gemma4_full(source: Source) -> FullAttention:
-    same = source.flag("attention_k_eq_v")
-    kv_heads = source.size("kv_heads")
-    return FullAttention(
-        head_dim=source.whole("global_head_dim", default=512),
-        kv_heads=source.whole("num_global_key_value_heads", default=kv_heads) if same else kv_heads,
-        shared_values=same,
-    )
+    same, kv_heads = source.flag("attention_k_eq_v"), source.size("kv_heads")
+    saved = _gemma4_overrides(source)
+    if saved is None:
+        head_dim = source.whole("global_head_dim", default=512)
+        kv_heads = source.whole("num_global_key_value_heads", default=kv_heads) if same else kv_heads
+    else:
+        layer = Source(saved, prefix=f"{source.prefix}per_layer_config.")
+        head_dim = layer.whole("head_dim", default=source.size("head_dim"))
+        kv_heads = layer.whole("num_key_value_heads", default=kv_heads)
+    return FullAttention(head_dim=head_dim, kv_heads=kv_heads, shared_values=same)
+
+
+def _gemma4_odd(source: Source) -> bool:
+    """Settings that no published model has: several kinds of full layers, or wide FFNs next to experts."""
+    several = bool(source.config.get("per_layer_config")) and not _gemma4_overrides(source)
+    return several or (source.flag("enable_moe_block") and source.flag("use_double_wide_mlp"))
 
 
 def _gemma4_experts(*names: str) -> Callable[[Source], int]:
@@ -216,7 +235,7 @@ def _gemma4_experts(*names: str) -> Callable[[Source], int]:
 _GRANITE = {**biased(), **routed(8, 2, key="intermediate_size")}
 _DEEPSEEK3 = {
     **latent(1536, 512, 64, 128, 128),
-    **routed(256, 8, 2048, shared="n_shared_experts", shared_default=1),
+    **routed(256, 8, 2048, shared="n_shared_experts", shared_default=1, name="n_routed_experts"),
     "ffns": dense_first(3),
 }
 
@@ -224,15 +243,20 @@ MOE: dict[str, dict[str, object]] = {
     "mixtral": {**windowed(), **routed(8, 2, 14336, key="intermediate_size")},
     "qwen2_moe": {
         "qkv_bias": flag("qkv_bias", True),
-        **routed(60, 4, 1408),
+        **routed(60, 4, 1408, name="num_experts"),
         **shared_width("shared_expert_intermediate_size", 5632),
         "shared_gate": True,
         "ffns": qwen_ffns,
         "window": whole("sliding_window", default=4096),
     },
-    "qwen3_moe": {**biased(), "qk_norm": "head", **routed(128, 8, 768), "ffns": qwen_ffns},
-    "qwen3_vl_moe_text": {**biased(), "qk_norm": "head", **routed(60, 4, 1408), "ffns": qwen_ffns},
-    "olmoe": {**biased(), "qk_norm": "full", "approximate": odd_heads, **routed(64, 8, 2048, key="intermediate_size")},
+    "qwen3_moe": {**biased(), "qk_norm": "head", **routed(128, 8, 768, name="num_experts"), "ffns": qwen_ffns},
+    "qwen3_vl_moe_text": {**biased(), "qk_norm": "head", **routed(60, 4, 1408, name="num_experts"), "ffns": qwen_ffns},
+    "olmoe": {
+        **biased(),
+        "qk_norm": "full",
+        "approximate": odd_heads,
+        **routed(64, 8, 2048, key="intermediate_size", name="num_experts"),
+    },
     "phimoe": {
         **biased(),
         **windowed(),
@@ -243,14 +267,14 @@ MOE: dict[str, dict[str, object]] = {
     "deepseek_v2": {
         **latent(1536, 512, 64, 128, 128),
         "mlp_bias": flag("mlp_bias"),
-        **routed(64, None, 1407, shared="n_shared_experts", shared_default=2),
+        **routed(64, None, 1407, shared="n_shared_experts", shared_default=2, name="n_routed_experts"),
         "ffns": dense_first(0),
     },
     "deepseek_v3": _DEEPSEEK3,
     "deepseek_v32": {**_DEEPSEEK3, **latent(1536, 512, 64, 128, 128, (64, 128)), "ffns": typed_ffns(3)},
     "deepseek_v4": {
         "ffn": needed("moe_intermediate_size", "intermediate_size", default=2048),
-        **routed(256, 6, 2048),
+        **routed(256, 6, 2048, name="n_routed_experts"),
         "shared_experts": 1,
         "mlp_bias": flag("mlp_bias"),
         "compressed": _compressed,
@@ -260,30 +284,30 @@ MOE: dict[str, dict[str, object]] = {
     "glm4_moe": {
         "qkv_bias": flag("attention_bias"),
         "qk_norm": when("use_qk_norm", "head"),
-        **routed(128, 8, 1408, shared="n_shared_experts", shared_default=1),
+        **routed(128, 8, 1408, shared="n_shared_experts", shared_default=1, name="n_routed_experts"),
         "ffns": dense_first(1),
     },
     "glm4_moe_lite": {
         **latent(768, 512, 64, 192, 256),
-        **routed(64, 4, 1536, shared="n_shared_experts", shared_default=1),
+        **routed(64, 4, 1536, shared="n_shared_experts", shared_default=1, name="n_routed_experts"),
         "ffns": typed_ffns(1, key=""),
     },
     "glm_moe_dsa": {
         **latent(2048, 512, 64, 192, 256, (32, 128)),
-        **routed(256, 8, 2048, shared="n_shared_experts", shared_default=1),
+        **routed(256, 8, 2048, shared="n_shared_experts", shared_default=1, name="n_routed_experts"),
         "ffns": typed_ffns(3),
         "mixers": _glm_indexers,
     },
     "dots1": {
         **biased(),
         "qk_norm": "head",
-        **routed(None, None, 1408, shared="n_shared_experts"),
+        **routed(None, None, 1408, shared="n_shared_experts", name="n_routed_experts"),
         "ffns": dense_first(0),
     },
     "exaone_moe": {
         "qk_norm": "head",
         **sliding(4, 4096),
-        **routed(64, 8, 1024, shared="num_shared_experts", shared_default=1),
+        **routed(64, 8, 1024, shared="num_shared_experts", shared_default=1, name="num_experts"),
         "ffns": typed_ffns(1),
     },
     "gpt_oss": {
@@ -300,7 +324,7 @@ MOE: dict[str, dict[str, object]] = {
         "ffn": whole("intermediate_size_mlp", default=16384),
         "shared_experts": 1,
         "ffns": _interleaved,
-        "mixers": typed(chosen("w", "a", _chunked)),
+        "mixers": by_rotation(_chunked),
         "window": whole("attention_chunk_size", default=8192),
     },
     "minimax_m2": {"qk_norm": "full", **routed(256, 8, 1536, key="intermediate_size")},
@@ -338,7 +362,7 @@ MOE: dict[str, dict[str, object]] = {
         "mixers": _gemma4_mixers,
         "ffns": _gemma4_ffns,
         "full": _gemma4_full,
-        "approximate": lambda source: source.flag("enable_moe_block") and source.flag("use_double_wide_mlp"),
+        "approximate": _gemma4_odd,
         "layer_embed": whole("hidden_size_per_layer_input", default=256),
         "layer_vocab": whole("vocab_size_per_layer_input", default=262144),
         "experts": _gemma4_experts(*EXPERTS),

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from ..errors import Message, ScenarioError
 from .source import Source
 
-__all__ = ["chosen", "period", "sliding", "split_dense", "typed", "windowed"]
+__all__ = ["by_rotation", "chosen", "period", "qwen_windows", "sliding", "split_dense", "typed", "windowed"]
 
 _LETTERS = {
     "full_attention": "a",
@@ -69,6 +69,20 @@ def windowed(window: int | None = None) -> dict[str, object]:
         return source.whole("sliding_window") or (window if silent else None)
 
     return {"mixers": lambda source: "w" if width(source) else "a", "window": width}
+
+
+def by_rotation(holds: Callable[[bool, Source], bool]) -> Callable[[Source], str]:
+    """A window where ``holds(rotary, source)``: whether the layer has rotary positions, often all but each fourth."""
+
+    def read(source: Source) -> str:
+        every = source.whole("no_rope_layer_interval", default=4) or 1
+        listed = source.wholes("no_rope_layers") or []
+        rotary = [bool(mark) for mark in listed[: source.layers]]
+        rotary += [bool((layer + 1) % every) for layer in range(len(rotary), source.layers)]
+        answers = [holds(False, source), holds(True, source)]
+        return typed(chosen("w", "a", lambda layer, _: answers[rotary[layer]]))(source)
+
+    return read
 
 
 def qwen_windows(source: Source) -> str:

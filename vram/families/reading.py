@@ -149,7 +149,7 @@ def _values(named: str, source: Source) -> dict[str, object]:
         # the architecture's default does not fit: no such model can run, so this is at best meant as one without GQA
         values.update(kv_heads=values["heads"], approximate=True)
     _settle_patterns(values)
-    if source.find("per_layer_config"):
+    if "per_layer_config" not in source.used and source.config.get("per_layer_config"):
         values["approximate"] = True
     return values
 
