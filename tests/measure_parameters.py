@@ -45,7 +45,10 @@ def measure(config: dict) -> dict:
 def main(arguments: list[str]) -> int:
     if arguments[:1] == ["--check"]:
         records = json.loads(Path(arguments[1]).read_text())["models"]
-        wrong = [record for record in records if measure(record["config"])["total"] != record["total"]]
+        measured = [measure(record["config"]) for record in records]
+        keys = ("total", "text")
+        pairs = zip(records, measured, strict=True)
+        wrong = [record for record, found in pairs if any(record.get(key, found[key]) != found[key] for key in keys)]
         print(f"{len(records)} configs, {len(wrong)} differ", *map(json.dumps, wrong), sep="\n")
         return bool(wrong)
     print(f"transformers {transformers.__version__}, torch {torch.__version__}")

@@ -68,13 +68,19 @@ def test_without_a_reference_the_count_is_near_the_published_one(name, published
 def test_random_settings_are_exact(place):
     record = VARIED[place]
     shape = shape_from_config(record["config"])
-    assert count_parameters(shape).total == record["total"], record["config"]
+    count = count_parameters(shape)
+    assert not count.approximate
+    if "text" in record:
+        assert count.total - count.components.get("vision", 0) == record["text"]
+    else:
+        assert count.total == record["total"]
     assert decode_shape(encode_shape(shape)) == shape
 
 
 def test_every_family_has_random_settings():
     seen = {record["config"]["model_type"] for record in VARIED}
-    assert {*FAMILIES, *WRAPPERS} <= seen | {wrapper.text for name, wrapper in WRAPPERS.items() if name in seen}
+    seen |= {wrapper.text for name, wrapper in WRAPPERS.items() if name in seen}
+    assert {*FAMILIES, *WRAPPERS} - seen == {"kimi_vl"}  # which the reference does not know
 
 
 def shapes() -> list[Shape]:
@@ -120,7 +126,7 @@ def test_layers_that_are_only_a_mixer_or_only_an_ffn():
     names = {kind.name: kind.layers for kind in layer_kinds(shape)}
     assert names == {"mamba2": 54, "mlp": 54, "attention": 10}
     assert shape.softmax_layers == 10
-    assert not shape.uniform
+    assert not shape.plain
 
 
 def test_share_of_softmax_attention():

@@ -99,6 +99,8 @@ DEFAULTS: dict[str, Defaults] = {
     "mamba": Defaults(32, 768, None, None, None, None, 50280, True),
     "mamba2": Defaults(64, 4096, None, None, 64, None, 32768),
     "falcon_mamba": Defaults(32, 768, None, None, None, None, 50280, True),
+    "glm4v_text": Defaults(40, 4096, 32, 2, None, 13696, 151552),
+    "glm4v_moe_text": Defaults(46, 4096, 96, 8, None, 10944, 151424),
     "qwen2_vl_text": Defaults(80, 8192, 64, 8, None, 29568, 152064),
     "qwen2_5_vl_text": Defaults(80, 8192, 64, 8, None, 29568, 152064),
     "qwen3_vl_text": Defaults(32, 4096, 32, 32, 128, 22016, 151936),

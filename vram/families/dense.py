@@ -15,12 +15,18 @@ from __future__ import annotations
 from .patterns import by_rotation, qwen_windows, sliding, windowed
 from .source import Source, flag, needed, when, whole
 
-__all__ = ["DENSE", "biased", "four_times", "odd_heads"]
+__all__ = ["DENSE", "biased", "four_times", "odd_heads", "rounded_heads"]
 
 
 def heads_alike(source: Source) -> int | None:
     """As many KV heads as heads, whatever else the config says."""
     return source.size("heads")
+
+
+def rounded_heads(source: Source) -> int | None:
+    """Head dimension, where heads need not divide the hidden size."""
+    heads, hidden = source.size("heads"), source.size("hidden")
+    return source.size("head_dim") or (max(hidden // heads, 1) if heads and hidden else None)
 
 
 def odd_heads(source: Source) -> bool:
@@ -130,6 +136,7 @@ DENSE: dict[str, dict[str, object]] = {
     "hunyuan_v1_dense": {**biased(), "qk_norm": "head"},
     "glm": {"qkv_bias": flag("attention_bias", True)},
     "glm4": {"norms": 4, "qkv_bias": flag("attention_bias", True)},
+    "glm4v_text": {"norms": 4, "qkv_bias": True},
     "cohere": {
         **biased(),
         "norm": "layer-plain",

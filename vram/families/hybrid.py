@@ -171,7 +171,7 @@ def _pattern(letters: dict[str, str]):
         word = source.word("hybrid_override_pattern")
         if not word or source.find("layers_block_type", "layer_types") is not None:
             listed = "layers_block_type" if source.config.get("layers_block_type") is not None else "layer_types"
-            word = typed(lambda layer, _: "ME*-"[layer % 4], listed, letters=names)(source)
+            word = typed(None, listed, letters=names)(source)
         return "".join(letters.get(letter, letters["?"]) for letter in word[: source.layers])
 
     return read
@@ -183,7 +183,7 @@ def _nemotron_layers(source: Source) -> int | None:
         value = source.find(name)
         if isinstance(value, list | str) and 0 < len(value) <= 10_000:
             return len(value)
-    return source.size("layers")
+    raise source.lacks("hybrid_override_pattern")
 
 
 def _jamba_ffns(source: Source) -> str:
@@ -312,7 +312,7 @@ HYBRID: dict[str, dict[str, object]] = {
         **_LFM,
         **routed(32, 4, 1792, name="num_experts"),
         "ffns": typed_ffns(2, "num_dense_layers", ""),
-        "mixers": typed(lambda layer, _: "a"),
+        "mixers": typed(None),
     },
     "mamba": {**_PURE, "recurrence": _pure_mamba},
     "falcon_mamba": {**_PURE, "recurrence": _pure_mamba},

@@ -7,11 +7,12 @@ References
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 
 from ..errors import Message, ScenarioError
 from ..shape import Compressed, FullAttention, Latent
-from .dense import biased, odd_heads
+from .dense import biased, odd_heads, rounded_heads
 from .patterns import by_rotation, chosen, sliding, typed, windowed
 from .source import Source, flag, needed, when, whole
 
@@ -203,10 +204,11 @@ def _gemma4_overrides(source: Source) -> dict | None:
     given = source.find("per_layer_config")
     if not isinstance(given, dict):
         return None
-    full = {str(layer) for layer, letter in enumerate(_gemma4_mixers(source)) if letter in "aA"}
+    full = {layer for layer, letter in enumerate(_gemma4_mixers(source)) if letter in "aA"}
+    named = {int(key) if isinstance(key, str) and re.fullmatch("[0-9]{1,5}", key) else -1 for key in given}
     found = list(given.values())
     alike = all(isinstance(item, dict) and item == found[0] for item in found)
-    return found[0] if found and alike and set(map(str, given)) == full else {}
+    return found[0] if found and alike and named == full else {}
 
 
 def _gemma4_full(source: Source) -> FullAttention:
@@ -282,8 +284,15 @@ MOE: dict[str, dict[str, object]] = {
         "window": whole("sliding_window", default=128),
     },
     "glm4_moe": {
+        "head_dim": rounded_heads,
         "qkv_bias": flag("attention_bias"),
         "qk_norm": when("use_qk_norm", "head"),
+        **routed(128, 8, 1408, shared="n_shared_experts", shared_default=1, name="n_routed_experts"),
+        "ffns": dense_first(1),
+    },
+    "glm4v_moe_text": {
+        "head_dim": rounded_heads,
+        "qkv_bias": flag("attention_bias", True),
         **routed(128, 8, 1408, shared="n_shared_experts", shared_default=1, name="n_routed_experts"),
         "ffns": dense_first(1),
     },
@@ -331,11 +340,17 @@ MOE: dict[str, dict[str, object]] = {
     "dbrx": {
         "norm": "layer-plain",
         "head_dim": None,
-        "kv_heads": lambda source: source.part("attn_config").whole("kv_n_heads", default=1),
-        "ffn": lambda source: source.part("ffn_config").whole("ffn_hidden_size", default=3584),
-        "experts": lambda source: source.part("ffn_config").whole("moe_num_experts", default=4),
-        "top_k": lambda source: source.part("ffn_config").whole("moe_top_k", default=1),
-        "moe_ffn": lambda source: source.part("ffn_config").whole("ffn_hidden_size", default=3584),
+        "kv_heads": lambda source: source.part("attn_config", needed=not source.nested).whole("kv_n_heads", default=1),
+        "ffn": lambda source: source.part("ffn_config", needed=not source.nested).whole(
+            "ffn_hidden_size", default=3584
+        ),
+        "experts": lambda source: source.part("ffn_config", needed=not source.nested).whole(
+            "moe_num_experts", default=4
+        ),
+        "top_k": lambda source: source.part("ffn_config", needed=not source.nested).whole("moe_top_k", default=1),
+        "moe_ffn": lambda source: source.part("ffn_config", needed=not source.nested).whole(
+            "ffn_hidden_size", default=3584
+        ),
     },
     "granitemoe": _GRANITE,
     "granitemoeshared": {**_GRANITE, **shared_width("shared_intermediate_size", 0)},

@@ -25,13 +25,18 @@ _LETTERS = {
 
 
 def typed(
-    otherwise: Callable[[int, Source], str], *names: str, letters: dict[str, str] = _LETTERS
+    otherwise: Callable[[int, Source], str] | None, *names: str, letters: dict[str, str] = _LETTERS
 ) -> Callable[[Source], str]:
-    """A letter for each layer as a list of names says; as ``otherwise(layer, source)`` where there is no list."""
+    """A letter for each layer as a list of names says; as ``otherwise(layer, source)`` where there is no list.
+
+    Without ``otherwise`` the list must be there.
+    """
     names = names or ("layer_types",)
 
     def read(source: Source) -> str:
         found = next((items for items in map(source.items, names) if items is not None), None)
+        if found is None and otherwise is None:
+            raise source.lacks(names[0])
         if found is None:
             return "".join(otherwise(layer, source) for layer in range(source.layers))
         kinds = [letters.get(item) if isinstance(item, str) else None for item in found[: source.layers]]

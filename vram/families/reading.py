@@ -161,7 +161,7 @@ def _check_size(source: Source, name: str, value: int | None) -> None:
     """Raise ScenarioError where a size is missing, or the layers are too many to be spelled out."""
     key = source.prefix + NAMES[name][0]
     if value is None or (value == 0 and not any(other in source.config for other in NAMES[name])):
-        raise ScenarioError("model", key, Message("The config lacks {key}.", key=key))
+        raise source.lacks(NAMES[name][0])
     if not 1 <= value <= (10_000 if name == "layers" else 10_000_000):
         allowed = Whole(1, 10_000 if name == "layers" else 10_000_000).allowed
         raise ScenarioError("model", value, Message("{key} in the config is not {allowed}.", key=key, allowed=allowed))

@@ -95,10 +95,13 @@ class Source:
         if value is None:
             value = default if self.nested else None
         if value is None:
-            raise ScenarioError(
-                "model", self.prefix + names[0], Message("The config lacks {key}.", key=self.prefix + names[0])
-            )
+            raise self.lacks(names[0])
         return value
+
+    def lacks(self, name: str) -> ScenarioError:
+        """The error that a key is missing."""
+        key = self.prefix + name
+        return ScenarioError("model", key, Message("The config lacks {key}.", key=key))
 
     def flag(self, name: str, default: bool = False) -> bool:
         """Yes or no."""
@@ -132,9 +135,11 @@ class Source:
         items = self.items(name)
         return None if items is None else [self._whole(name, item) for item in items]
 
-    def part(self, name: str) -> Source:
-        """The config nested under a name; an empty one where there is none."""
+    def part(self, name: str, needed: bool = False) -> Source:
+        """The config nested under a name; an empty one where there is none, unless it is needed."""
         value = self.find(name)
+        if value is None and needed:
+            raise self.lacks(name)
         if value is not None and not isinstance(value, dict):
             raise self._wrong(name, value, Message("a group of keys"))
         return Source(value or {}, nested=True, prefix=f"{self.prefix}{name}.")

@@ -190,5 +190,13 @@ WRAPPERS: dict[str, Wrapper] = {
     "mistral3": Wrapper("mistral", _mistral3, tied=True),
     "llava": Wrapper("llama", _llava(False), inherits=True),
     "llava_next": Wrapper("llama", _llava(True)),
+    "llava_onevision": Wrapper("qwen2", inherits=True),
+    "internvl": Wrapper("qwen2", tied=True),
+    "paligemma": Wrapper("gemma", tied=True),
+    "cohere2_vision": Wrapper("cohere2", tied=True),
+    "glm4v": Wrapper("glm4v_text", inherits=True),
+    "glm4v_moe": Wrapper("glm4v_moe_text", inherits=True),
+    "kimi_k25": Wrapper("deepseek_v3", tied=True),
+    "kimi_vl": Wrapper("deepseek_v3"),
 }
 """Multimodal architectures by ``model_type``."""

@@ -271,9 +271,10 @@ class Shape:
         return self.softmax_layers / self.layers
 
     @property
-    def uniform(self) -> bool:
-        """Whether every layer is plain attention (with or without a window) and an FFN: nothing but a transformer."""
-        return not (set(self.mixers) - set("aw") or set(self.ffns) - set("de") or self.latent or self.full)
+    def plain(self) -> bool:
+        """Whether every layer is plain attention (with or without a window) and one FFN: nothing but a transformer."""
+        odd_layers = set(self.mixers) - set("aw") or set(self.ffns) - set("de")
+        return not (odd_layers or self.latent or self.full or self.compressed)
 
 
 MIXERS = {
