@@ -17,6 +17,7 @@ DATA = Path(__file__).parent / "data"
 PRESETS = json.loads((DATA.parent.parent / "presets" / "models.json").read_text())["models"]
 PARAMS = json.loads((DATA / "params.json").read_text())["models"]
 CONFIGS = json.loads((DATA / "configs.json").read_text())["models"]
+KNOWN = json.loads((DATA / "known.json").read_text())["models"]
 VARIED = json.loads((DATA / "varied.json").read_text())["models"]
 
 
@@ -64,6 +65,12 @@ def test_without_a_reference_the_count_is_near_the_published_one(name, published
     assert count.total == pytest.approx(published, rel=0.03 if count.approximate else 0)
 
 
+@pytest.mark.parametrize("record", KNOWN, ids=lambda record: record["name"])
+def test_known_models_are_exact(record):
+    count = count_parameters(shape_from_config(record["config"]))
+    assert (count.total, count.approximate) == (record["total"], False)
+
+
 @pytest.mark.parametrize("place", range(len(VARIED)))
 def test_random_settings_are_exact(place):
     record = VARIED[place]
@@ -86,7 +93,7 @@ def test_every_family_has_random_settings():
 def shapes() -> list[Shape]:
     configs = [record["config"] for record in PARAMS.values()]
     configs += [config_of(name) for name in CONFIGS]
-    configs += [record["config"] for record in VARIED] + [preset["config"] for preset in PRESETS]
+    configs += [record["config"] for record in KNOWN + VARIED] + [preset["config"] for preset in PRESETS]
     return [shape_from_config(config) for config in configs]
 
 

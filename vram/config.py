@@ -31,29 +31,35 @@ def read_config(text: str | bytes) -> dict:
         One sentence: the file is too large, not JSON (with line and column), nested too deeply, or not an object.
     """
     if not isinstance(text, str | bytes | bytearray):
-        raise _wrong("The config is neither text nor bytes.")
+        raise _wrong(Message("The config is neither text nor bytes."))
     size = len(text) if not isinstance(text, str) else len(text.encode("utf-8", "surrogatepass"))
     if size > LARGEST:
-        raise _wrong("The file has {size} bytes; a model's config has at most {most}.", size=size, most=LARGEST)
+        raise _wrong(
+            Message(
+                "The file has {size} bytes; a model's config has at most {most}.", size=f"{size:,}", most=f"{LARGEST:,}"
+            )
+        )
     if not isinstance(text, str):
         try:
             text = bytes(text).decode("utf-8")
         except UnicodeDecodeError as error:
-            raise _wrong("The file is not text in UTF-8: byte {place} is none.", place=error.start + 1) from None
+            raise _wrong(
+                Message("The file is not text in UTF-8: byte {place} is none.", place=error.start + 1)
+            ) from None
     try:
         found = json.loads(
             text.removeprefix("\ufeff"), parse_constant=lambda name: None, parse_float=_finite, parse_int=_short
         )
     except json.JSONDecodeError as error:
         raise _wrong(
-            "The file is not JSON: line {line}, column {column}.", line=error.lineno, column=error.colno
+            Message("The file is not JSON: line {line}, column {column}.", line=error.lineno, column=error.colno)
         ) from None
     except RecursionError:
-        raise _wrong("The file is nested more than {deepest} levels deep.", deepest=_DEEPEST) from None
+        raise _too_deep() from None
     if not isinstance(found, dict):
-        raise _wrong("A model's config is a group of keys and values in curly brackets.")
+        raise _wrong(Message("A model's config is a group of keys and values in curly brackets."))
     if _deeper(found, _DEEPEST):
-        raise _wrong("The file is nested more than {deepest} levels deep.", deepest=_DEEPEST)
+        raise _too_deep()
     return found
 
 
@@ -64,7 +70,7 @@ def _finite(text: str) -> float | None:
 
 def _short(text: str) -> int:
     if len(text) > _LONGEST_NUMBER:
-        raise _wrong("A number in the file has more than {longest} digits.", longest=_LONGEST_NUMBER)
+        raise _wrong(Message("A number in the file has more than {longest} digits.", longest=_LONGEST_NUMBER))
     return int(text)
 
 
@@ -85,9 +91,12 @@ def _inside(value: object) -> Iterator[object]:
         yield from (inner for inner in value if isinstance(inner, dict | list))
 
 
-def _wrong(template: str, **values: object) -> ScenarioError:
-    shown = {name: f"{value:,}" if type(value) is int else value for name, value in values.items()}
-    return ScenarioError("model", None, Message(template, **shown))
+def _wrong(message: Message) -> ScenarioError:
+    return ScenarioError("model", None, message)
+
+
+def _too_deep() -> ScenarioError:
+    return _wrong(Message("The file is nested more than {deepest} levels deep.", deepest=_DEEPEST))
 
 
 def _parts(config: object) -> Iterator[dict]:
@@ -159,8 +168,12 @@ class Quantization:
         if not self.block:
             return Message("{format}, {bits} bits per weight", format=self.format, bits=self.bits)
         bits = f"{self.stored_bits:.4g}"
-        template = "{format} with a scale per {block} values, {bits} bits per weight"
-        return Message(template, format=self.format, block=f"{self.block:,}", bits=bits)
+        return Message(
+            "{format} with a scale per {block} values, {bits} bits per weight",
+            format=self.format,
+            block=f"{self.block:,}",
+            bits=bits,
+        )
 
 
 _KEPT = ("modules_to_not_convert", "ignore", "ignored_layers", "exclude_modules", "llm_int8_skip_modules")

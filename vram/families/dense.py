@@ -114,7 +114,7 @@ DENSE: dict[str, dict[str, object]] = {
         "window": whole("sliding_window", default=4096),
     },
     "gemma": biased(),
-    "gemma2": {**_GEMMA, **sliding(2, 4096, key="")},
+    "gemma2": {**_GEMMA, **sliding(2, 4096, key=None)},
     "gemma3_text": {**_GEMMA, "qk_norm": "head", **sliding(6, 4096)},
     "phi": {
         **_PLAIN,
@@ -130,7 +130,7 @@ DENSE: dict[str, dict[str, object]] = {
     "persimmon": {**_GPT, "qk_norm": when("qk_layernorm", "head-bias", default=True)},
     "olmo": {**biased(), "norm": "none"},
     "olmo2": {**biased(), "qk_norm": "full"},
-    "olmo3": {**biased(), "qk_norm": "full", **sliding(4, 4096, key="")},
+    "olmo3": {**biased(), "qk_norm": "full", **sliding(4, 4096, key=None)},
     "exaone4": {"qk_norm": "head", **sliding(4, 4096)},
     "ernie4_5": biased("use_bias", "use_bias"),
     "hunyuan_v1_dense": {**biased(), "qk_norm": "head"},

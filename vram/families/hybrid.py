@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from ..shape import Recurrence
 from .dense import biased
-from .moe import EXPERTS, TOP_K, latent, qwen_ffns, routed, shared_width, typed_ffns
+from .moe import EXPERTS, TOP_K, dense_first, each_layer, latent, qwen_ffns, routed, shared_width, typed_ffns
 from .patterns import chosen, typed
 from .source import Source, flag, present, whole
 
@@ -256,7 +256,7 @@ HYBRID: dict[str, dict[str, object]] = {
         **routed(256, 8, 1024, shared=("num_shared_experts", "n_shared_experts"), shared_default=1, name="num_experts"),
         "moe_hidden": whole("routed_expert_hidden_size"),
         "approximate": present("routed_expert_hidden_size", "attn_res_block_size"),  # Kimi K3 holds more
-        "ffns": typed_ffns(1),
+        "ffns": typed_ffns(dense_first(1)),
         "mixers": _kimi_mixers,
         "recurrence": _kda,
     },
@@ -311,7 +311,7 @@ HYBRID: dict[str, dict[str, object]] = {
     "lfm2_moe": {
         **_LFM,
         **routed(32, 4, 1792, name="num_experts"),
-        "ffns": typed_ffns(2, "num_dense_layers", ""),
+        "ffns": each_layer(dense_first(2, "num_dense_layers")),
         "mixers": typed(None),
     },
     "mamba": {**_PURE, "recurrence": _pure_mamba},

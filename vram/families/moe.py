@@ -16,11 +16,21 @@ from .dense import biased, odd_heads, rounded_heads
 from .patterns import by_rotation, chosen, sliding, typed, windowed
 from .source import Source, flag, needed, when, whole
 
-__all__ = ["EXPERTS", "MOE", "TOP_K", "dense_first", "latent", "qwen_ffns", "routed", "shared_width", "typed_ffns"]
+__all__ = [
+    "EXPERTS",
+    "MOE",
+    "TOP_K",
+    "dense_first",
+    "each_layer",
+    "latent",
+    "qwen_ffns",
+    "routed",
+    "shared_width",
+    "typed_ffns",
+]
 
 EXPERTS = ("num_local_experts", "num_experts", "n_routed_experts", "moe_num_experts")
 TOP_K = ("num_experts_per_tok", "num_experts_per_token", "moe_topk", "moe_k", "moe_top_k", "top_k_experts")
-_SPARSE = {"dense": "d", "sparse": "e", "moe": "e", "hash_moe": "e"}
 
 
 def routed(
@@ -47,20 +57,19 @@ def routed(
     return found
 
 
-def dense_first(default: int, key: str = "first_k_dense_replace") -> Callable[[Source], str]:
-    """Experts behind the first few layers."""
-    return typed_ffns(default, key, "")
+def dense_first(default: int, key: str | None = "first_k_dense_replace") -> Callable[[int, Source], str]:
+    """Experts behind the first few layers: so many as the config says under ``key``."""
+    return lambda layer, source: "d" if layer < (source.whole(key, default=default) if key else default) else "e"
 
 
-def typed_ffns(
-    default: int, key: str = "first_k_dense_replace", names: str = "mlp_layer_types"
-) -> Callable[[Source], str]:
-    """As a list says; otherwise experts behind the first few layers."""
+def each_layer(letter: Callable[[int, Source], str]) -> Callable[[Source], str]:
+    """A letter for every layer."""
+    return lambda source: "".join(letter(layer, source) for layer in range(source.layers))
 
-    def dense(layer: int, source: Source) -> bool:
-        return layer < source.whole(key, default=default)
 
-    return typed(chosen("d", "e", dense), names, letters=_SPARSE)
+def typed_ffns(otherwise: Callable[[int, Source], str]) -> Callable[[Source], str]:
+    """As ``mlp_layer_types`` lists them, or as ``otherwise`` says."""
+    return typed(otherwise, "mlp_layer_types", letters={"dense": "d", "sparse": "e", "moe": "e", "hash_moe": "e"})
 
 
 def qwen_ffns(source: Source) -> str:
@@ -238,7 +247,7 @@ _GRANITE = {**biased(), **routed(8, 2, key="intermediate_size")}
 _DEEPSEEK3 = {
     **latent(1536, 512, 64, 128, 128),
     **routed(256, 8, 2048, shared="n_shared_experts", shared_default=1, name="n_routed_experts"),
-    "ffns": dense_first(3),
+    "ffns": each_layer(dense_first(3)),
 }
 
 MOE: dict[str, dict[str, object]] = {
@@ -270,10 +279,10 @@ MOE: dict[str, dict[str, object]] = {
         **latent(1536, 512, 64, 128, 128),
         "mlp_bias": flag("mlp_bias"),
         **routed(64, None, 1407, shared="n_shared_experts", shared_default=2, name="n_routed_experts"),
-        "ffns": dense_first(0),
+        "ffns": each_layer(dense_first(0)),
     },
     "deepseek_v3": _DEEPSEEK3,
-    "deepseek_v32": {**_DEEPSEEK3, **latent(1536, 512, 64, 128, 128, (64, 128)), "ffns": typed_ffns(3)},
+    "deepseek_v32": {**_DEEPSEEK3, **latent(1536, 512, 64, 128, 128, (64, 128)), "ffns": typed_ffns(dense_first(3))},
     "deepseek_v4": {
         "ffn": needed("moe_intermediate_size", "intermediate_size", default=2048),
         **routed(256, 6, 2048, name="n_routed_experts"),
@@ -288,36 +297,36 @@ MOE: dict[str, dict[str, object]] = {
         "qkv_bias": flag("attention_bias"),
         "qk_norm": when("use_qk_norm", "head"),
         **routed(128, 8, 1408, shared="n_shared_experts", shared_default=1, name="n_routed_experts"),
-        "ffns": dense_first(1),
+        "ffns": each_layer(dense_first(1)),
     },
     "glm4v_moe_text": {
         "head_dim": rounded_heads,
         "qkv_bias": flag("attention_bias", True),
         **routed(128, 8, 1408, shared="n_shared_experts", shared_default=1, name="n_routed_experts"),
-        "ffns": dense_first(1),
+        "ffns": each_layer(dense_first(1)),
     },
     "glm4_moe_lite": {
         **latent(768, 512, 64, 192, 256),
         **routed(64, 4, 1536, shared="n_shared_experts", shared_default=1, name="n_routed_experts"),
-        "ffns": typed_ffns(1, key=""),
+        "ffns": typed_ffns(dense_first(1, key=None)),
     },
     "glm_moe_dsa": {
         **latent(2048, 512, 64, 192, 256, (32, 128)),
         **routed(256, 8, 2048, shared="n_shared_experts", shared_default=1, name="n_routed_experts"),
-        "ffns": typed_ffns(3),
+        "ffns": typed_ffns(dense_first(3)),
         "mixers": _glm_indexers,
     },
     "dots1": {
         **biased(),
         "qk_norm": "head",
         **routed(None, None, 1408, shared="n_shared_experts", name="n_routed_experts"),
-        "ffns": dense_first(0),
+        "ffns": each_layer(dense_first(0)),
     },
     "exaone_moe": {
         "qk_norm": "head",
         **sliding(4, 4096),
         **routed(64, 8, 1024, shared="num_shared_experts", shared_default=1, name="num_experts"),
-        "ffns": typed_ffns(1),
+        "ffns": typed_ffns(dense_first(1)),
     },
     "gpt_oss": {
         **biased(default=True),
@@ -325,7 +334,7 @@ MOE: dict[str, dict[str, object]] = {
         **routed(128, 4, 2880, key="intermediate_size"),
         "router_bias": True,
         "expert_bias": True,
-        **sliding(2, 128, key=""),
+        **sliding(2, 128, key=None),
     },
     "llama4_text": {
         **biased(),

@@ -53,11 +53,11 @@ def chosen(letter: str, other: str, holds: Callable[[int, Source], bool]) -> Cal
     return lambda layer, source: letter if holds(layer, source) else other
 
 
-def sliding(every: int, window: int, key: str = "sliding_window_pattern") -> dict[str, object]:
-    """All layers have a window but each ``every``-th."""
+def sliding(every: int, window: int, key: str | None = "sliding_window_pattern") -> dict[str, object]:
+    """All layers have a window but each ``every``-th, or as many as the config says under ``key``."""
 
     def holds(layer: int, source: Source) -> bool:
-        pattern = source.whole(key, default=every)
+        pattern = source.whole(key, default=every) if key else every
         return bool(pattern and (layer + 1) % pattern)
 
     return {

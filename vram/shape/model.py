@@ -206,16 +206,17 @@ class Shape:
         if self.experts:
             self._check_experts()
         mixers = set(self.mixers)
-        lacks = (
-            ("mixers", not self.mixers, "a letter for at least one layer"),
-            ("recurrence", mixers & set("rb") and not self.recurrence, "the sizes of its recurrent layers"),
-            ("compressed", mixers & set("ch") and not self.compressed, "the sizes of its compressed attention"),
-            ("moe_ffn", set(self.ffns) & set("b") and not self.experts, "experts next to its dense FFN"),
-        )
-        for name, lacking, what in lacks:
-            if lacking:
-                message = Message("A model of this kind needs {what}.", what=Message(what))
-                raise ScenarioError(name, getattr(self, name), message)
+        if not mixers:
+            raise ScenarioError("mixers", "", Message("A model needs a letter for at least one layer's mixer."))
+        if mixers & set("rb") and not self.recurrence:
+            message = Message("A model with recurrent layers needs the sizes of their recurrence.")
+            raise ScenarioError("recurrence", None, message)
+        if mixers & set("ch") and not self.compressed:
+            message = Message("A model with compressed attention needs its sizes.")
+            raise ScenarioError("compressed", None, message)
+        if "b" in self.ffns and not self.experts:
+            message = Message("A model with experts next to its FFN needs their number.")
+            raise ScenarioError("experts", self.experts, message)
 
     def _check_experts(self) -> None:
         if not 1 <= self.top_k <= self.experts:
