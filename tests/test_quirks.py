@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import vram.families
 from vram.errors import ScenarioError
 from vram.families import FAMILIES, Reading, read_shape, shape_from_config
+from vram.families.generic import ESTIMATED
 from vram.families.source import NAMES
+from vram.families.vision import WRAPPERS
 from vram.shape import Shape, count_parameters, decode_shape, encode_shape
 
 LLAMA = {
@@ -147,6 +153,12 @@ def test_an_estimate_reads_interleaved_experts(frequency):
     assert shape_from_config(config).moe_layers == 8
 
 
+def test_an_estimate_tells_softmax_attention_from_the_rest():
+    kinds = ["linear_attention", "linear_attention", "linear_attention", "full_attention"] * 4
+    shape = shape_from_config(LLAMA | {"model_type": "x", "layer_types": kinds})
+    assert (shape.softmax_share, shape.plain) == (0.25, False)
+
+
 @pytest.mark.parametrize("field", ["layers", "hidden", "heads", "ffn", "vocab"])
 def test_a_missing_size_is_named(field):
     config = {key: value for key, value in LLAMA.items() if key not in NAMES[field]}
@@ -181,17 +193,14 @@ def test_not_a_config(config):
         shape_from_config(config)
 
 
-KEYS = sorted({*LLAMA, "text_config", "vision_config", "layer_types", "num_experts", "q_lora_rank", "mlp_only_layers"})
-KEYS += ["kv_lora_rank", "hybrid_override_pattern", "block_configs", "linear_attn_config", "attention_types", "n_inner"]
-KEYS += ["compress_ratios", "moe_layer_freq", "is_encoder_decoder", "ffn_config", "per_layer_config", "head_dim"]
+FOLDER = Path(vram.families.__file__).parent
+KEYS = sorted({key for file in FOLDER.glob("*.py") for key in re.findall(r'"([A-Za-z_0-9]{3,40})"', file.read_text())})
 VALUES = st.recursive(
     st.none() | st.booleans() | st.integers() | st.integers(0, 64) | st.floats() | st.text(max_size=8),
     lambda inner: st.lists(inner, max_size=5) | st.dictionaries(st.sampled_from(KEYS) | st.text(max_size=5), inner),
     max_leaves=12,
 )
-TYPES = st.sampled_from(
-    sorted(FAMILIES) + ["qwen3_vl", "llama4", "llava", "gemma3", "t5", "nemotron-nas", "unheard_of"]
-)
+TYPES = st.sampled_from([*FAMILIES, *WRAPPERS, *ESTIMATED, "unheard_of"])
 
 
 @settings(max_examples=400, deadline=None)

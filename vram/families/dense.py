@@ -78,7 +78,7 @@ def _gpt_neo_letters(source: Source) -> str:
     kinds: list[str] = []
     for group in source.items("attention_types") or []:
         if isinstance(group, list) and len(group) == 2 and isinstance(group[0], list) and isinstance(group[1], int):
-            kinds += group[0] * min(max(group[1], 0), source.layers)
+            kinds += group[0][: source.layers] * min(max(group[1], 0), source.layers // max(len(group[0]), 1) + 1)
     return "".join("w" if kind == "local" else "a" for kind in kinds[: source.layers]) or "aw"
 
 

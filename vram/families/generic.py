@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from ..shape import Latent
+from ..shape import Latent, Recurrence
 from .dense import four_times
+from .hybrid import bamba, delta
 from .moe import EXPERTS, TOP_K
-from .patterns import chosen
+from .patterns import LETTERS, chosen
 from .source import Source, flag, whole
 
 __all__ = ["ESTIMATED", "GENERIC"]
@@ -69,6 +70,25 @@ def _channels(source: Source) -> int | None:
     return given or (None if not heads or not hidden or hidden % heads == 0 else max(1, hidden // heads))
 
 
+def _mixers(source: Source) -> str:
+    """As ``layer_types`` says; attention where that is unheard of."""
+    listed = source.items("layer_types") or source.items("layers_block_type") or []
+    names = [name if isinstance(name, str) else "" for name in listed[: source.layers]]
+    return "".join({"c": "a", "h": "a"}.get(letter, letter) for letter in (LETTERS.get(name, "a") for name in names))
+
+
+def _recurrence(source: Source) -> Recurrence | None:
+    """The mixer of layers that are not attention, by the keys there are; else linear attention of the same heads."""
+    if "r" not in _mixers(source):
+        return None
+    if source.whole("linear_num_value_heads"):
+        return delta(source)
+    if source.whole("mamba_n_heads"):
+        return bamba(source)
+    heads, dim = source.size("heads"), _channels(source) or (source.size("hidden") or 0) // (source.size("heads") or 1)
+    return Recurrence(kind="lightning", heads=heads, head_dim=dim, key_heads=heads, key_dim=dim)
+
+
 def _kv_heads(source: Source) -> int | None:
     return 1 if source.flag("multi_query") else source.size("kv_heads")
 
@@ -89,6 +109,9 @@ GENERIC: dict[str, object] = {
     ),
     "query_gate": _any("attn_output_gate", "attention_output_gate"),
     "latent": _latent,
+    "mixers": _mixers,
+    "recurrence": _recurrence,
+    "window": whole("sliding_window"),
     "experts": _experts,
     "top_k": lambda source: max(1, source.whole(*TOP_K, default=1)) if _experts(source) else 0,
     "moe_ffn": _expert_width,
@@ -147,7 +170,7 @@ _ENCODER_DECODER = {
     **GENERIC,
     "layers": lambda source: sum(_t5_layers(source)) or source.size("layers"),
     "mixers": lambda source: "a" * _t5_layers(source)[0] + "x" * _t5_layers(source)[1] or "x",
-    "gated": lambda source: source.config.get("feed_forward_proj", "").startswith("gated"),
+    "gated": lambda source: str(source.config.get("feed_forward_proj")).startswith("gated"),
     "tied": flag("tie_word_embeddings", True),
 }
 

@@ -13,7 +13,7 @@ from .moe import EXPERTS, TOP_K, dense_first, each_layer, latent, qwen_ffns, rou
 from .patterns import chosen, typed
 from .source import Source, flag, present, whole
 
-__all__ = ["HYBRID"]
+__all__ = ["HYBRID", "bamba", "delta"]
 
 
 def _mamba(source: Source, hidden: int, prefix: str = "") -> Recurrence:
@@ -73,7 +73,7 @@ def _mamba2(source: Source) -> Recurrence:
     )
 
 
-def _bamba(source: Source, inner: int | None = None, norm: bool = True) -> Recurrence:
+def bamba(source: Source, inner: int | None = None, norm: bool = True) -> Recurrence:
     """The keys that Bamba, Granite 4 and Falcon-H1 share."""
     heads = source.whole("mamba_n_heads", default=128)
     inner = inner or source.whole("mamba_expand", default=2) * (source.size("hidden") or 0)
@@ -98,10 +98,10 @@ def _bamba_mixers(source: Source) -> str:
 
 def _falcon_h1(source: Source) -> Recurrence:
     inner = source.whole("mamba_d_ssm", default=None if "mamba_d_ssm" in source.config else 1024)
-    return _bamba(source, inner, source.flag("mamba_rms_norm"))
+    return bamba(source, inner, source.flag("mamba_rms_norm"))
 
 
-def _delta(source: Source) -> Recurrence:
+def delta(source: Source) -> Recurrence:
     return Recurrence(
         kind="delta",
         heads=source.whole("linear_num_value_heads", default=32),
@@ -220,7 +220,7 @@ _QWEN_NEXT = {
     **biased(),
     "qk_norm": "head",
     "query_gate": True,
-    "recurrence": _delta,
+    "recurrence": delta,
     "mixers": typed(
         chosen(
             "r",
@@ -289,12 +289,12 @@ HYBRID: dict[str, dict[str, object]] = {
     "bamba": {
         **biased(mlp="mlp_bias"),
         "mixers": _bamba_mixers,
-        "recurrence": _bamba,
+        "recurrence": bamba,
     },
     "granitemoehybrid": {
         **biased(),
         "mixers": typed(lambda layer, _: "r", "layer_types", "layers_block_type"),
-        "recurrence": _bamba,
+        "recurrence": bamba,
         "experts": _granite_experts,
         "top_k": lambda source: source.whole(*TOP_K, default=2) if _granite_experts(source) else 0,
         "moe_ffn": lambda source: source.size("ffn") if _granite_experts(source) else 0,

@@ -7,9 +7,9 @@ from collections.abc import Callable
 from ..errors import Message, ScenarioError
 from .source import Source
 
-__all__ = ["by_rotation", "chosen", "period", "qwen_windows", "sliding", "split_dense", "typed", "windowed"]
+__all__ = ["LETTERS", "by_rotation", "chosen", "period", "qwen_windows", "sliding", "split_dense", "typed", "windowed"]
 
-_LETTERS = {
+LETTERS = {
     "full_attention": "a",
     "attention": "a",
     "indexed_attention": "a",
@@ -25,7 +25,7 @@ _LETTERS = {
 
 
 def typed(
-    otherwise: Callable[[int, Source], str] | None, *names: str, letters: dict[str, str] = _LETTERS
+    otherwise: Callable[[int, Source], str] | None, *names: str, letters: dict[str, str] = LETTERS
 ) -> Callable[[Source], str]:
     """A letter for each layer as a list of names says; as ``otherwise(layer, source)`` where there is no list.
 

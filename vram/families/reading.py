@@ -85,9 +85,8 @@ def read_shape(config: dict) -> Reading:
     vision = whole.find("vision_config", "vision_tower_config", "visual")
     if (wrapper or text is not whole) and isinstance(vision, dict) and vision:
         tower = wrapper.tower if wrapper else None
-        size = (
-            tower(whole.part("vision_config"), whole, values["hidden"]) if tower and "vision_config" in config else None
-        )
+        part = whole.part("vision_config")
+        size = tower(part, whole, values["hidden"]) if tower and part.config else None
         if size is not None and wrapper.counted:
             values["vision"] = size
         else:
@@ -141,11 +140,8 @@ def _values(named: str, source: Source) -> dict[str, object]:
             source.layers = values[name]
     if values["kv_heads"] is None:
         values["kv_heads"] = values["heads"]
-    if (
-        values["kv_heads"]
-        and values["heads"] % values["kv_heads"]
-        and not any(name in source.config for name in NAMES["kv_heads"])
-    ):
+    silent = not any(name in source.config for name in NAMES["kv_heads"])
+    if silent and values["kv_heads"] and values["heads"] % values["kv_heads"]:
         # the architecture's default does not fit: no such model can run, so this is at best meant as one without GQA
         values.update(kv_heads=values["heads"], approximate=True)
     _settle_patterns(values)
@@ -170,6 +166,10 @@ def _check_size(source: Source, name: str, value: int | None) -> None:
 _SIZES = {name: (lambda source, name=name: source.size(name)) for name in NAMES}
 
 
+_OF_EXPERTS = ("top_k", "moe_ffn", "moe_hidden", "router_bias", "expert_bias")
+_OF_EXPERTS += ("shared_experts", "shared_ffn", "shared_gate")
+
+
 def _settle_patterns(values: dict[str, object]) -> None:
     """Spell the patterns as short as they go, and drop what no layer has."""
     if values.get("ffns"):
@@ -177,17 +177,7 @@ def _settle_patterns(values: dict[str, object]) -> None:
             values["experts"] = 0
         values["dense_layers"], values["ffns"] = split_dense(values["ffns"])
     if not values.get("experts"):
-        spare = (
-            "top_k",
-            "moe_ffn",
-            "moe_hidden",
-            "shared_experts",
-            "shared_ffn",
-            "shared_gate",
-            "router_bias",
-            "expert_bias",
-        )
-        for name in spare:
+        for name in _OF_EXPERTS:
             values.pop(name, None)
     values["mixers"] = period(values.get("mixers") or "a")
     if not set(values["mixers"]) & set("wWch"):
@@ -210,11 +200,11 @@ def _tied(whole: Source, text: Source, wrapper: Wrapper | None, values: dict[str
 
 
 _NOT_SIZES = re.compile(
-    r"drop|token|rope|rotary|theta|eps|init|std|act(ivation)?_?|dtype|version|cache|loss|coef|position|scal|factor|"
-    r"(^|_)ids?$|name|architectures|auto_map|label|beam|length|temperature|top_p|penalty|pretraining|quant|"
-    r"return|output_|use_|problem|chunk_size|seed|clip|time_step|mult|prefix|tf_|torch|bos|eos|pad|sep|task|summary|"
-    r"seq_len|n_ctx|softcap|window|n_group|topk_group|swiglu|logit|interval|index_topk|"
-    r"^(top_k|text_config|vision_config|audio_config)$"
+    r"drop|token|rope|rotary|theta|eps$|epsilon|init|std|dtype|version|cache|loss|coef|position|scal|swiglu|logit|quant|"
+    r"(^|_)(ids?|act|activation|bos|eos|pad|sep|clip|seed|beams?|penalty|temperature|prefix|tf|use|output|return)(_|$)|"
+    r"(embedding|residual|attention|key|ssm\w*|lm_head|mlp|in|out)_multipliers?|pretraining|task|problem|summary|label|"
+    r"seq_len|max_length|min_length|length_penalty|n_ctx|softcap|window|n_group|topk_group|interval|index_topk|chunk_size|"
+    r"time_step|diversity|torch|auto_map|architectures|name_or_path|^(top_k|top_p|text_config|vision_config|audio_config)$"
 )
 
 
