@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from vram import Scenario, ScenarioError, Shape, presets
 from vram.families import FAMILIES
-from vram.rules import Amount, Choice, Flag, WholeOrAll
+from vram.rules import Amount, Choice, Flag, Whole, WholeOrAll
 from vram.scenario import FRAMEWORKS, PARAMS, Batch, Hardware, Layout, Model, Recipe, View
 
 MODELS = sorted(presets.models())
@@ -44,8 +44,8 @@ def divisors(number, most=10_000):
 
 @st.composite
 def shapes(draw, most_layers=10_000):
-    """Any shape: made up, with or without experts."""
-    rules = rules_of(Shape)
+    """Any shape of ordinary layers: made up, with or without experts. (Presets bring the other kinds of layers.)"""
+    rules = {name: rule for name, rule in rules_of(Shape).items() if isinstance(rule, Whole | Choice | Flag)}
     values = {name: draw(values_of(rules[name])) for name in rules.keys() - {"layers", "hidden", "heads", "head_dim"}}
     values["layers"] = draw(whole(1, most_layers))
     values["kv_heads"] = draw(whole(1, 100))
