@@ -70,7 +70,7 @@ def models(draw, most_layers=10_000, counted=None):
     kind = draw(st.sampled_from(["preset", "overrides", "shape"]))
     if kind == "overrides":
         wanted = {
-            "layers": whole(1, most_layers),
+            "layers": whole(shape.dense_layers + 1, most_layers),
             "ffn": whole(1, 10**7),
             "vocab": whole(1, 10**7),
             "tied": st.booleans(),
