@@ -35,8 +35,9 @@ def show_import() -> None:
             )
         for problem in st.session_state.get("_bring_problems", []):
             st.error(said(problem), icon=":material/error:")
-        for note in st.session_state.get("_bring_notes", []):
-            st.info(said(note), icon=":material/info:")
+        notes = st.session_state.get("_bring_notes", [])
+        if notes:
+            st.info(" ".join(said(note) for note in notes), icon=":material/info:")
 
 
 def _from_hub() -> None:
