@@ -26,6 +26,7 @@ def show_controls() -> None:
     names = {
         id: f"{preset.title} · {_sizes(count_parameters(preset.shape))}" for id, preset in presets.models().items()
     }
+    names["custom"] = _("Your own sizes")
     come = _("The sizes below come with it; change any of them.")
     controls.pick("model", _("Model"), names, come, state.choose_model)
     show_import()
