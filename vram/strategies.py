@@ -3,51 +3,54 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import NamedTuple
 
 from .errors import ScenarioError
 from .scenario import Layout, Scenario
 from .terms import N_
 
-__all__ = ["strategies"]
+__all__ = ["Strategy", "strategies"]
 
 
-def strategies(scenario: Scenario) -> list[tuple[str, Scenario | ScenarioError]]:
-    """Name the usual layouts of the scenario's GPUs: its own, data parallel with each ZeRO stage, tensor and pipeline parallel.
+class Strategy(NamedTuple):
+    """A usual layout: a short name, what it does, and the scenario in it (or why there is none)."""
 
-    Tensor parallelism stays inside one machine (article, question 10); pipeline stages span machines.
+    name: str
+    meaning: str
+    scenario: Scenario | ScenarioError
 
-    Returns
-    -------
-    list of (str, Scenario or ScenarioError)
-        A name, and the scenario in that layout or why there is none.
+
+def strategies(scenario: Scenario) -> list[Strategy]:
+    """The usual layouts of the scenario's GPUs: data parallel with each ZeRO stage, tensor and pipeline parallel.
+
+    Tensor parallelism stays inside one machine (article, question 10), stages
+    of a pipeline span machines.
     """
-    gpus, node = scenario.layout.gpus, min(scenario.hardware.per_node, scenario.layout.gpus)
-    nodes = gpus // node if gpus % node == 0 else 1
-    plain = Layout(gpus=gpus)
-    found: list[tuple[str, Layout | None]] = [
-        (N_("DDP: everything on every GPU"), plain),
-        (N_("ZeRO-1: optimizer states sharded"), replace(plain, zero=1)),
-        (N_("ZeRO-2: gradients too"), replace(plain, zero=2)),
-        (N_("ZeRO-3: weights too"), replace(plain, zero=3)),
-        (N_("ZeRO-Offload: optimizer and gradients in CPU memory"), replace(plain, zero=2, offload="optimizer")),
-        (N_("TP inside each machine"), _try(plain, tp=node)),
-        (N_("TP inside each machine, ZeRO-1 between them"), _try(plain, tp=node, zero=1)),
-        (N_("TP inside, a pipeline across the machines"), _try(plain, tp=node, pp=nodes) if nodes > 1 else None),
+    gpus = scenario.layout.gpus
+    node = min(scenario.hardware.per_node, gpus)
+    machines = gpus // node if gpus % node == 0 else 1
+    found = [
+        ("DDP", N_("everything on every GPU"), {}),
+        ("ZeRO-1", N_("optimizer states sharded"), {"zero": 1}),
+        ("ZeRO-2", N_("gradients sharded too"), {"zero": 2}),
+        ("ZeRO-3", N_("weights sharded too"), {"zero": 3}),
+        (
+            "ZeRO-Offload",
+            N_("ZeRO-2, optimizer states and gradients in CPU memory"),
+            {"zero": 2, "offload": "optimizer"},
+        ),
+        (f"TP {node}", N_("matrices split inside each machine"), {"tp": node}),
     ]
-    rows = []
-    for name, layout in found:
-        if isinstance(layout, Layout):
-            try:
-                rows.append((name, replace(scenario, layout=layout)))
-            except ScenarioError as error:
-                rows.append((name, error))
-        elif layout is not None:
-            rows.append((name, layout))
-    return rows
+    if machines > 1:
+        found += [
+            (f"TP {node}, ZeRO-1", N_("and optimizer states sharded between machines"), {"tp": node, "zero": 1}),
+            (f"TP {node}, PP {machines}", N_("and a pipeline across the machines"), {"tp": node, "pp": machines}),
+        ]
+    return [Strategy(name, meaning, _with_layout(scenario, degrees)) for name, meaning, degrees in found]
 
 
-def _try(layout: Layout, **degrees: int) -> Layout | ScenarioError:
+def _with_layout(scenario: Scenario, degrees: dict) -> Scenario | ScenarioError:
     try:
-        return replace(layout, **degrees)
+        return replace(scenario, layout=Layout(gpus=scenario.layout.gpus, **degrees))
     except ScenarioError as error:
         return error

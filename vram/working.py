@@ -17,7 +17,7 @@ from .formulas import SYMBOLS
 from .terms import Term
 from .units import significant
 
-__all__ = ["Working", "expression", "inline", "meaning", "sources", "warm_up", "work"]
+__all__ = ["Working", "expression", "formula", "inline", "meaning", "sources", "total", "warm_up", "work"]
 
 _COEFFICIENTS = ("beta", "e")
 
@@ -42,6 +42,31 @@ def work(term: Term) -> Working:
         sympy.latex(formula, symbol_names=filled, mul_symbol="times"),
         sources(term.formula),
     )
+
+
+def total(terms: list[Term]) -> str | None:
+    """The sum of terms as one formula in LaTeX, where the same symbols mean the same numbers; else None.
+
+    The four model states of ZeRO-1 give 4Φ + 12Φ/D_dp.
+    """
+    import sympy
+
+    values: dict[str, float] = {}
+    for term in terms:
+        for name, value in term.numbers.items():
+            if name not in _COEFFICIENTS and values.setdefault(name, value) != value:
+                return None
+    summands = [expression(term.formula, _put_in(term.numbers)) for term in terms]
+    written = {symbol: SYMBOLS[name][0] for _found, symbols in summands for name, symbol in symbols.items()}
+    return sympy.latex(sympy.Add(*(found for found, _symbols in summands)), symbol_names=written)
+
+
+def formula(function: Callable) -> str:
+    """A formula function in LaTeX, with its symbols."""
+    import sympy
+
+    found, symbols = expression(function)
+    return sympy.latex(found, symbol_names={symbol: SYMBOLS[name][0] for name, symbol in symbols.items()})
 
 
 def inline(term: Term) -> str:

@@ -26,7 +26,7 @@ _copy = st.components.v2.component(
 button {
   font: inherit; color: var(--st-text-color); background: transparent; white-space: nowrap;
   border: 1px solid var(--st-border-color); border-radius: var(--st-button-radius);
-  padding: 0.25rem 0.75rem; cursor: pointer;
+  padding: 0.2rem 0.6rem; cursor: pointer; font-size: 0.9rem;
 }
 button:hover, button:focus-visible { border-color: var(--st-primary-color); color: var(--st-primary-color); }
 """,

@@ -10,7 +10,7 @@ from vram.terms import by_group
 
 from .browser import copy_button, plot
 from .charts import memory_bar, square
-from .text import _, group_name, number, percent, size, unit
+from .text import _, group_name, number, size, unit
 
 _SHOWN_AS = dict(zip(VERDICTS, (("green", "check_circle"), ("orange", "warning"), ("red", "cancel")), strict=True))
 
@@ -19,32 +19,34 @@ def show_strip(found: Estimate) -> None:
     """The stacked bar of the fullest GPU against its capacity, the total, the headroom, the verdict, the link."""
     figure, alt = memory_bar(found)
     with st.bottom, st.container(key="strip", gap=None):
-        with st.container(horizontal=True, vertical_alignment="center", horizontal_alignment="distribute", gap="small"):
-            with st.container(horizontal=True, vertical_alignment="center", gap="small", width="content"):
-                st.markdown(
-                    f"**{_('Per GPU')} {size(found.device_bytes)}** / {size(found.capacity_bytes)}", width="content"
-                )
-                _verdict(found)
-            copy_button(found.scenario)
+        with st.container(horizontal=True, vertical_alignment="center", gap="small"):
+            st.markdown(
+                f"**{_whose(found)} {size(found.device_bytes)}** / {size(found.capacity_bytes)}", width="content"
+            )
+            _verdict(found)
         plot(figure, "memory", alt)
-        st.markdown(_legend(found))
+        with st.container(horizontal=True, wrap=False, vertical_alignment="center", gap="small"):
+            st.markdown(_legend(found), width="stretch")
+            copy_button(found.scenario)
+
+
+def _whose(found: Estimate) -> str:
+    if len(found.stages) == 1:
+        return _("Per GPU")
+    return _("Stage {stage}, the fullest:").format(stage=found.worst.stage + 1)
 
 
 def _verdict(found: Estimate) -> None:
     colour, icon = _SHOWN_AS[found.verdict]
     free = found.capacity_bytes - found.device_bytes
-    rest = _("{size} free") if free >= 0 else _("{size} too much")
+    rest = _("{size} free") if free >= 0 else _("{size} over")
     headroom = rest.format(size=size(abs(free)))
     st.badge(f"{_(found.verdict).capitalize()}: {headroom}", icon=f":material/{icon}:", color=colour)
 
 
 def _legend(found: Estimate) -> str:
-    total = found.device_bytes or 1
-    parts = [
-        f"{square(group)} {group_name(group)} {number(held)} {unit()} ({percent(held / total)})"
-        for group, held in by_group(found.worst.terms).items()
-        if held
-    ]
+    held = {group: count for group, count in by_group(found.worst.terms).items() if count}
+    parts = [f"{square(group)} {group_name(group)} {number(count)} {unit()}" for group, count in held.items()]
     if found.host_bytes_per_node:
-        parts.append(_("in each machine's CPU memory or NVMe: {size}").format(size=size(found.host_bytes_per_node)))
-    return ":small[" + " \u2002 ".join(parts) + "]"
+        parts.append(_("CPU memory or NVMe of each machine: {size}").format(size=size(found.host_bytes_per_node)))
+    return ":small[" + " \u2002".join(part.replace(" ", "\u00a0") for part in parts) + "]"
