@@ -97,8 +97,8 @@ def shows(page: Page, link: str) -> Estimate:
     found = estimate(wanted)
     unit = wanted.view.unit
     page.wait_for_url(lambda url: Scenario.parse_link(urlsplit(url).query)[0] == wanted, wait_until="commit")
-    expect(strip(page)).to_contain_text(f"Per GPU {amount(found.device_bytes, unit)}")
+    total, capacity = amount(found.device_bytes, unit), amount(found.capacity_bytes, unit)
+    expect(strip(page)).to_contain_text(f"{total} / {capacity}")
     expect(strip(page)).to_contain_text(found.verdict.capitalize())
-    said = f"{amount(found.device_bytes, unit)} of {amount(found.capacity_bytes, unit)}"
-    expect(memory(page)).to_have_attribute("aria-label", re.compile(re.escape(said)))
+    expect(memory(page)).to_have_attribute("aria-label", re.compile(re.escape(f"{total} of {capacity}")))
     return found
