@@ -8,7 +8,7 @@ from pages.parts import controls
 from pages.parts.browser import plot
 from pages.parts.charts import Band, grid, growth, stacked_rows
 from pages.parts.notes import show_notes
-from pages.parts.text import _, group_name, number, percent, said, table, unit
+from pages.parts.text import _, counted, group_name, number, percent, said, table, unit
 from pages.parts.working import show_working
 from vram import Scenario, ScenarioError, estimate, presets
 from vram.strategies import Strategy, strategies
@@ -58,7 +58,8 @@ def show_layout() -> None:
     degrees = [("DP", layout.dp), ("PP", layout.pp), ("TP", layout.tp)]
     degrees += [("CP", layout.cp)] if layout.cp > 1 else []
     product = " × ".join(f"{name} {degree:,}" for name, degree in degrees)
-    st.subheader(_("{gpus:,} GPUs = {product}").format(gpus=layout.gpus, product=product))
+    head = counted("{gpus:,} GPU = {product}", "{gpus:,} GPUs = {product}", layout.gpus)
+    st.subheader(head.format(gpus=layout.gpus, product=product))
     st.markdown(_("Data parallel is what is left of the GPUs: **DP = {dp:,}**.").format(dp=layout.dp))
     for note in found.notes:
         st.info(said(note), icon=":material/info:")

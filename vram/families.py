@@ -68,7 +68,7 @@ FAMILIES: dict[str, dict[str, object]] = {
     "gpt_neox": {**_LAYERNORM, "qkv_bias": Key("attention_bias", True), "out_bias": Key("attention_bias", True)},
     "opt": {
         **_LAYERNORM,
-        "positions": Key("max_position_embeddings", 2048, lambda rows: rows + 2),
+        "positions": Key("max_position_embeddings", 2048, lambda rows: rows + 2 if type(rows) is int else rows),
         "tied": Key("tie_word_embeddings", True),
     },
     "bloom": {**_LAYERNORM, "embedding_norm": True, "tied": Key("tie_word_embeddings", True)},
@@ -100,6 +100,8 @@ def shape_from_config(config: dict) -> Shape:
     ScenarioError
         Where the architecture is not known, or the config lacks what its count needs.
     """
+    if not isinstance(config, dict):
+        raise ScenarioError("model", "", Message("A config.json holds one JSON object; this is none."))
     family = str(config.get("model_type", ""))
     if family not in FAMILIES:
         raise ScenarioError(
@@ -112,6 +114,8 @@ def shape_from_config(config: dict) -> Shape:
     for name in ("layers", "hidden", "heads", "vocab"):
         if values[name] is None:
             raise ScenarioError("model", family, Message("The config lacks {key}.", key=NAMES[name][0]))
+        if type(values[name]) is not int:
+            raise ScenarioError("model", family, Message("The config's {key} is no whole number.", key=NAMES[name][0]))
     if family == "falcon" and not config.get("new_decoder_architecture") and config.get("multi_query", True):
         values["kv_heads"] = 1
     values["kv_heads"] = values["kv_heads"] or values["heads"]

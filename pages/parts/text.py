@@ -25,6 +25,11 @@ def _(text: str) -> str:
     return _catalogue(st.session_state.get("lang", "en")).gettext(text)
 
 
+def counted(one: str, many: str, count: int) -> str:
+    """The text for so many, in the reader's language."""
+    return _catalogue(st.session_state.get("lang", "en")).ngettext(one, many, count)
+
+
 def said(message: Message) -> str:
     """A message of the formula package in the reader's language; what it quotes is never read as Markdown."""
     values = {key: said(v) if isinstance(v, Message) else plain(str(v)) for key, v in message.values.items()}
