@@ -22,15 +22,15 @@ READY = "[data-testid=stApp][data-test-script-state=notRunning][data-test-connec
 
 
 @contextmanager
-def serving(log: Path) -> Iterator[str]:
-    """Start the app on a free port, yield its address, stop it; fail if it logged an error."""
+def serving(log: Path, folder: Path = ROOT) -> Iterator[str]:
+    """Start the app of a folder on a free port, yield its address, stop it; fail if it logged an error."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
     streamlit = Path(sys.executable).with_name("streamlit")
     flags = [f"--server.port={port}", "--server.address=127.0.0.1", "--server.headless=true"]
     with log.open("w") as out:
-        server = subprocess.Popen([streamlit, "run", "app.py", *flags], cwd=ROOT, stdout=out, stderr=out)
+        server = subprocess.Popen([streamlit, "run", "app.py", *flags], cwd=folder, stdout=out, stderr=out)
     try:
         deadline = time.monotonic() + 60
         while True:
