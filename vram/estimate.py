@@ -191,7 +191,7 @@ def _beyond_the_textbook(shape: Shape) -> list[Message]:
                 "All experts are stored; a token passes {k} of {experts}: activations count an FFN of width {width}.",
                 k=shape.top_k,
                 experts=shape.experts,
-                width=f"{shape.active_ffn:,.0f}",
+                width=f"{round(shape.active_ffn):,}",
             )
         )
     if shape.softmax_share < 1:
