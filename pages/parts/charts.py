@@ -27,7 +27,7 @@ COLOURS = {
 }
 """A group's colour and that of the text on it: Okabe and Ito's palette, made to be told apart by everyone."""
 
-GLIDE = {"duration": 250, "easing": "cubic-in-out"}
+GLIDE = {"duration": 250, "easing": "cubic-in-out", "ordering": "traces first"}
 _MOST_ROWS, _MOST_COLUMNS = 16, 128
 
 
