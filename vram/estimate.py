@@ -60,12 +60,12 @@ class Estimate:
     @property
     def reserved_bytes(self) -> int:
         """The same with the allocator's cached and fragmented blocks; the textbook knows none."""
-        return self.worst.allocated
+        return self.worst.reserved
 
     @property
     def device_bytes(self) -> int:
         """The same as the device counts it, with context and communicators; the textbook knows none."""
-        return sum(t.bytes for t in self.worst.terms)
+        return self.worst.device
 
     def to_dict(self) -> dict:
         """The estimate as JSON-ready data, as the command line prints it."""
@@ -98,7 +98,7 @@ def estimate(scenario: Scenario) -> Estimate:
     Estimate
     """
     stages = ACCOUNTINGS[scenario.framework](scenario)
-    worst = max(stages, key=lambda stage: stage.allocated)
+    worst = max(stages, key=lambda stage: stage.device)
     capacity = presets.gpu(scenario.hardware.gpu).capacity
     count = trained(scenario)
     # A machine may hold several stages; the fullest bounds what any machine needs.
@@ -113,7 +113,7 @@ def estimate(scenario: Scenario) -> Estimate:
         worst=worst,
         capacity_bytes=capacity,
         host_bytes_per_node=host,
-        verdict=_verdict(sum(t.bytes for t in worst.terms), capacity, scenario.framework),
+        verdict=_verdict(worst.device, capacity, scenario.framework),
         notes=_notes(scenario),
     )
 
@@ -172,12 +172,13 @@ def _stage(stage: Stage) -> dict:
         "stage": stage.stage,
         "gpus": stage.gpus,
         "allocated_bytes": stage.allocated,
-        "reserved_bytes": stage.allocated,
-        "device_bytes": sum(t.bytes for t in stage.terms),
+        "reserved_bytes": stage.reserved,
+        "device_bytes": stage.device,
         "saved_for_backward_bytes": stage.saved,
         "phases": stage.phases,
         "peak_phase": stage.peak_phase,
         "terms": [{"name": t.name, "group": t.group, "bytes": t.bytes} for t in stage.terms],
+        "moments": [{"name": m.name, "phase": m.phase, "bytes": m.bytes} for m in stage.moments],
     }
 
 
