@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from . import presets
-from .accounting import textbook
+from .accounting import pytorch, textbook
 from .errors import Message
 from .layout import gpus_per_node, stage_layers
 from .scenario import Scenario
@@ -14,7 +14,7 @@ from .terms import N_, Stage
 
 __all__ = ["VERDICTS", "Estimate", "estimate"]
 
-ACCOUNTINGS = {"textbook": textbook.assemble}
+ACCOUNTINGS = {"pytorch": pytorch.assemble, "textbook": textbook.assemble}
 
 VERDICTS = (N_("fits"), N_("tight"), N_("does not fit"))
 

@@ -12,7 +12,19 @@ from .errors import Message, ScenarioError, quoted
 from .families import shape_from_config
 from .shape import Shape
 
-__all__ = ["GPU", "ModelPreset", "examples", "frameworks", "gpu", "gpus", "model", "models", "notes", "recipes"]
+__all__ = [
+    "GPU",
+    "ModelPreset",
+    "examples",
+    "frameworks",
+    "generation",
+    "gpu",
+    "gpus",
+    "model",
+    "models",
+    "notes",
+    "recipes",
+]
 
 _FOLDER = Path(__file__).parent.parent / "presets"
 
@@ -95,6 +107,13 @@ def gpu(id: str) -> GPU:
         message = Message("{value} is not a GPU known here; try {near}.", value=quoted(id), near=", ".join(near))
         raise ScenarioError("gpu", id, message)
     return gpus()[id]
+
+
+@cache
+def generation(id: str) -> str:
+    """The architecture of a GPU, by its id: hopper, ampere and so on; empty where none is named."""
+    known = frameworks()["generations"]
+    return next((name for name, starts in known.items() if id.startswith(tuple(starts))), "")
 
 
 @cache

@@ -1,0 +1,352 @@
+"""What one layer keeps for backward, as data: each saved tensor, its format, why it is kept and how long it lives.
+
+Measured on transformers 5.24 and torch 2.13 by recording every saved tensor of
+each family; architectures that were not measured are read as the nearest one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import lru_cache
+from typing import NamedTuple
+
+from ..formulas import pytorch_activations as size
+from ..formulas import pytorch_loss as loss
+from ..shape import Shape
+from ..terms import N_
+
+__all__ = ["FP32", "HALF", "MIXED", "NEAREST", "Block", "Saved", "block_of", "kernel_of"]
+
+FP32, HALF, MIXED = range(3)
+"""The arithmetic: all FP32; all 16-bit; autocast over FP32. They index ``Saved.bytes``."""
+
+ALWAYS, NORM, QKV, OUT, UP, DOWN, HEAD, EMBEDDING = (
+    "always",
+    "norm",
+    "qkv",
+    "out",
+    "up",
+    "down",
+    "head",
+    "embedding",
+)
+"""Why a tensor is kept: an operation's backward needs it whatever is trained, or only a weight's gradient does."""
+
+SCORES, ACTIVATION, START = range(3)
+"""How far into the layer's backward it lives: up to the softmax of the scores, to the FFN's activation, to its start."""
+
+
+class Saved(NamedTuple):
+    """A saved tensor, or several equal ones.
+
+    ``bytes`` are those of one element in FP32, 16-bit and autocast arithmetic,
+    all tensors of the row together; 0 where there is none. ``until`` is the last
+    moment of the layer's backward at which it is still alive.
+    """
+
+    name: str
+    formula: Callable
+    bytes: tuple[float, float, float]
+    why: str = ALWAYS
+    until: int = SCORES
+
+
+class Block(NamedTuple):
+    """A family: what its layers keep, what is kept behind them, and what backward needs besides.
+
+    ``attention`` is by kernel. ``working`` are temporaries of the activation's
+    backward, in bytes per channel of the FFN. ``fused`` says that Q, K and V
+    are one matrix. ``rotary`` is the part of a head that turns with the position.
+    """
+
+    before: tuple[Saved, ...]
+    attention: dict[str, tuple[Saved, ...]]
+    after: tuple[Saved, ...]
+    final: tuple[Saved, ...]
+    dropout: tuple[Saved, ...] = ()
+    once: tuple[Saved, ...] = ()
+    working: tuple[float, float, float] = (12, 6, 6)
+    fused: bool = False
+    rotary: float = 1
+    drops: bool = False
+    masked: bool = False
+
+
+NORM_INPUT = N_("Norms: inputs")
+NORM_ROOTS = N_("Norms: 1/RMS of each token")
+NORM_OUT = N_("Norms: normalised inputs, before the weight")
+STATISTICS = N_("Norms: mean and 1/σ of each token")
+WHOLE = (4, 4, 4)
+SAME = (4, 2, 2)
+
+
+def _rms(until: int, count: int = 1) -> tuple[Saved, ...]:
+    """RMSNorm computes in FP32: its input (a copy in 16-bit models) and 1/RMS; the normalised input for its weight."""
+    return (
+        Saved(NORM_INPUT, size.hidden, (4 * count,) * 3, until=until),
+        Saved(NORM_ROOTS, size.per_token, (4 * count,) * 3, until=until),
+        Saved(NORM_OUT, size.hidden, (4 * count, 2 * count, 4 * count), NORM, until),
+    )
+
+
+def _gemma_rms(until: int, count: int) -> tuple[Saved, ...]:
+    """Gemma's RMSNorm multiplies by 1 + weight in FP32."""
+    return (
+        Saved(NORM_INPUT, size.hidden, (4 * count,) * 3, until=until),
+        Saved(NORM_ROOTS, size.per_token, (4 * count,) * 3, until=until),
+        Saved(NORM_OUT, size.hidden, (4 * count,) * 3, NORM, until),
+        Saved(N_("Norms: 1 + weight"), size.scale, (4 * count,) * 3, until=until),
+    )
+
+
+def _layer_norm(until: int, inputs: int = 1, count: int = 1) -> tuple[Saved, ...]:
+    return (
+        Saved(NORM_INPUT, size.hidden, (4 * inputs, 2 * inputs, 4 * inputs), until=until),
+        Saved(STATISTICS, size.per_token, (8 * count,) * 3, until=until),
+    )
+
+
+QKV_IN = N_("Attention: input of Q, K, V")
+Q = N_("Attention: queries")
+K = N_("Attention: keys")
+V = N_("Attention: values")
+O_IN = N_("Attention: input of the output projection")
+RESULT = N_("Attention: result, the output projection's input")
+LSE = N_("Attention: log-sum-exp")
+PROBS = N_("Attention: softmax of the scores")
+PROBS_COPY = N_("Attention: 16-bit copy of the softmax")
+UP_IN = N_("FFN: input")
+GATE = N_("FFN: gate")
+UP_OUT = N_("FFN: up")
+ACTIVATED = N_("FFN: activated gate")
+PRODUCT = N_("FFN: product, input of down")
+
+_FLASH = (
+    Saved(Q, size.queries, SAME),
+    Saved(K, size.keys_values, SAME),
+    Saved(V, size.keys_values, SAME),
+    Saved(RESULT, size.queries, SAME),
+    Saved(LSE, size.log_sum_exp, WHOLE),
+    Saved(N_("Attention: state of the random numbers"), size.random_state, (24, 24, 24)),
+)
+_EFFICIENT = (
+    *_FLASH[:4],
+    Saved(LSE, size.log_sum_exp_padded, WHOLE),
+    Saved(N_("Attention: state of the random numbers"), size.random_state, (16, 16, 16)),
+)
+_EAGER = (
+    Saved(Q, size.queries, SAME),
+    Saved(N_("Attention: keys, repeated for all heads"), size.queries, SAME),
+    Saved(N_("Attention: values, repeated for all heads"), size.queries, SAME, until=ACTIVATION),
+    Saved(PROBS, size.scores, WHOLE),
+    Saved(PROBS_COPY, size.scores, (0, 2, 2), until=ACTIVATION),
+    Saved(O_IN, size.queries, SAME, OUT, ACTIVATION),
+)
+_KERNELS = {"flash": _FLASH, "efficient": _EFFICIENT, "eager": _EAGER, "math": _EAGER}
+_SOFTCAP = Saved(N_("Attention: tanh of the scores"), size.scores, SAME)
+
+# One input serves all matrices behind a norm; autocast casts it once for each of them.
+_QKV_INPUT = (Saved(QKV_IN, size.hidden, (4, 2, 6), QKV),)
+_GATE_UP_INPUT = (
+    Saved(UP_IN, size.hidden, SAME, UP, ACTIVATION),
+    Saved(N_("FFN: second 16-bit copy of the input"), size.hidden, (0, 0, 2), UP, START),
+)
+_GATED = (
+    Saved(GATE, size.inner, SAME, until=ACTIVATION),
+    Saved(UP_OUT, size.inner, SAME, until=START),
+    Saved(ACTIVATED, size.inner, SAME, until=START),
+    Saved(PRODUCT, size.inner, SAME, DOWN, START),
+)
+# The product's backward is fuller than that of gelu_pytorch_tanh, which is one kernel.
+_GATED_ONE_KERNEL = tuple(s._replace(until=ACTIVATION) if s.why == ALWAYS else s for s in _GATED)
+_QK_NORM = (
+    Saved(N_("Norms of queries: inputs in FP32"), size.queries, WHOLE),
+    Saved(N_("Norms of queries: 1/RMS"), size.per_head, WHOLE),
+    Saved(N_("Norms of queries: normalised"), size.queries, SAME, NORM),
+    Saved(N_("Norms of keys: inputs in FP32"), size.keys_values, WHOLE),
+    Saved(N_("Norms of keys: 1/RMS"), size.per_key_head, WHOLE),
+    Saved(N_("Norms of keys: normalised"), size.keys_values, SAME, NORM),
+)
+_GEMMA_QK_NORM = tuple(s._replace(bytes=WHOLE) for s in _QK_NORM)
+
+HEAD_IN = N_("Input of the output head")
+
+
+def _final(*norm: Saved) -> tuple[Saved, ...]:
+    """The last norm and the head's input; the same tensors as in a layer, outside of all layers."""
+    outside = {size.hidden: size.final_hidden, size.per_token: size.final_per_token, size.scale: size.final_scale}
+    behind = tuple(s._replace(name=_LAST[s.name], formula=outside[s.formula]) for s in norm)
+    return (*behind, Saved(HEAD_IN, size.final_hidden, SAME, HEAD))
+
+
+_LAST = {
+    NORM_INPUT: N_("Last norm: input"),
+    NORM_ROOTS: N_("Last norm: 1/RMS of each token"),
+    NORM_OUT: N_("Last norm: normalised input, before the weight"),
+    STATISTICS: N_("Last norm: mean and 1/σ of each token"),
+    N_("Norms: 1 + weight"): N_("Last norm: 1 + weight"),
+}
+
+_LLAMA = Block(
+    before=_rms(SCORES) + _QKV_INPUT,
+    attention=_KERNELS,
+    after=_rms(ACTIVATION) + _GATE_UP_INPUT + _GATED,
+    final=_final(*_rms(SCORES)),
+    working=(16, 14, 14),
+)
+
+_GEMMA2 = Block(
+    before=_gemma_rms(SCORES, 1) + _QKV_INPUT,
+    attention={kernel: (*rows, _SOFTCAP) for kernel, rows in _KERNELS.items()},
+    after=_gemma_rms(ACTIVATION, 3) + _GATE_UP_INPUT + _GATED_ONE_KERNEL,
+    final=(
+        *_final(*_gemma_rms(SCORES, 1)),
+        Saved(N_("Output: tanh of the logits"), loss.logits, SAME),
+    ),
+    working=(12, 6, 6),
+)
+
+_GEMMA3 = _GEMMA2._replace(attention=_KERNELS, final=_GEMMA2.final[:-1])
+
+_GPT2_EAGER = (
+    Saved(Q, size.queries, SAME),
+    Saved(K, size.queries, SAME),
+    Saved(V, size.queries, SAME, until=ACTIVATION),
+    Saved(PROBS, size.scores, (4, 2, 4)),
+    Saved(O_IN, size.queries, SAME, OUT, ACTIVATION),
+)
+_GPT2_DROPPED = (
+    Saved(N_("Attention: dropout mask of the scores"), size.scores, (1, 1, 1)),
+    Saved(N_("Attention: softmax after dropout"), size.scores, SAME, until=ACTIVATION),
+)
+_GPT2 = Block(
+    before=(*_layer_norm(SCORES), Saved(QKV_IN, size.hidden, SAME, QKV)),
+    attention={
+        "flash": _FLASH,
+        "efficient": _EFFICIENT,
+        "math": _EFFICIENT,
+        "eager": (*_GPT2_EAGER, Saved(PROBS_COPY, size.scores, (0, 0, 2), until=ACTIVATION)),
+        "eager with dropout": _GPT2_EAGER + _GPT2_DROPPED,
+    },
+    after=(
+        *_layer_norm(ACTIVATION),
+        Saved(UP_IN, size.hidden, SAME, UP, ACTIVATION),
+        # gelu_new is written out: its input, tanh, and two products; three of them FP32 under autocast.
+        Saved(N_("FFN: steps of the activation"), size.inner, (16, 8, 14), until=ACTIVATION),
+        Saved(N_("FFN: input of the second matrix"), size.inner, SAME, DOWN, START),
+    ),
+    final=_final(*_layer_norm(SCORES)),
+    dropout=(
+        Saved(N_("Dropout mask behind attention"), size.hidden, (1, 1, 1), until=ACTIVATION),
+        Saved(N_("Dropout mask behind the FFN"), size.hidden, (1, 1, 1), until=START),
+    ),
+    working=(12, 6, 12),
+    fused=True,
+    rotary=0,
+    drops=True,
+    masked=True,
+)
+
+_NEOX_ROTATED = (
+    Saved(Q, size.queries, SAME),
+    Saved(K, size.queries, SAME),
+    Saved(N_("Attention: Q, K and V as projected; the values are a view"), size.queries, (12, 6, 6)),
+)
+_NEOX_EAGER = (
+    Saved(Q, size.queries, SAME),
+    Saved(K, size.queries, SAME),
+    Saved(PROBS, size.scores, WHOLE),
+    Saved(PROBS_COPY, size.scores, (0, 2, 2), until=ACTIVATION),
+    Saved(O_IN, size.queries, SAME, OUT, ACTIVATION),
+)
+_GPT_NEOX = Block(
+    before=(*_layer_norm(SCORES, 1, 2), Saved(QKV_IN, size.hidden, SAME, QKV)),
+    attention={
+        "flash": (*_NEOX_ROTATED, Saved(N_("Attention: result"), size.queries, SAME), *_FLASH[4:])
+        + (Saved(N_("Attention: result, rearranged for the output projection"), size.queries, SAME, OUT),),
+        "efficient": (*_NEOX_ROTATED, *_EFFICIENT[3:]),
+        "math": (*_NEOX_ROTATED, *_EFFICIENT[3:]),
+        "eager": (*_NEOX_EAGER, Saved(V, size.queries, SAME, until=ACTIVATION)),
+        "eager, one sequence": (*_NEOX_EAGER, _NEOX_ROTATED[2]),
+    },
+    after=(
+        Saved(UP_IN, size.hidden, SAME, UP, ACTIVATION),
+        Saved(N_("FFN: input of the activation"), size.inner, SAME, until=ACTIVATION),
+        Saved(N_("FFN: input of the second matrix"), size.inner, SAME, DOWN, START),
+    ),
+    final=_final(*_layer_norm(SCORES)),
+    working=(8, 4, 4),
+    fused=True,
+    rotary=1 / 4,
+)
+
+_PLAIN_FFN = _GPT_NEOX.after
+
+MEASURED = {
+    "llama": _LLAMA,
+    "mistral": _LLAMA,
+    "qwen2": _LLAMA,
+    "qwen3": _LLAMA._replace(before=_LLAMA.before + _QK_NORM),
+    "gemma2": _GEMMA2,
+    "gpt2": _GPT2,
+    "gpt_neox": _GPT_NEOX,
+}
+"""Families whose saved tensors were measured."""
+
+NEAREST = {"gemma3_text": _GEMMA3._replace(before=_GEMMA3.before + _GEMMA_QK_NORM)}
+"""Families put together from what was measured in others."""
+
+_FUSED_QKV = ("gpt2", "gpt_neox", "bloom", "falcon", "phi3", "mpt", "gpt_bigcode", "dbrx")
+
+
+def kernel_of(shape: Shape, attention: str, arithmetic: int, dropout: bool, sequences: int) -> str:
+    """The attention kernel that runs.
+
+    In FP32, FlashAttention does not exist: PyTorch takes the memory-efficient
+    kernel, or for grouped heads, which that one lacks, plain matrix products.
+
+    References
+    ----------
+    .. [1] torch 2.13, ``scaled_dot_product_attention``, note on ``enable_gqa``; measured
+    """
+    block, _measured = block_of(shape)
+    if attention == "eager":
+        variants = ("eager with dropout",) if dropout else ()
+        variants += ("eager, one sequence",) if sequences == 1 else ()
+        return next((name for name in variants if name in block.attention), "eager")
+    if arithmetic != FP32:
+        return "flash"
+    return "efficient" if shape.kv_heads == shape.heads else "math"
+
+
+@lru_cache(maxsize=1024)
+def block_of(shape: Shape) -> tuple[Block, bool]:
+    """The block of a shape, and whether its family was measured.
+
+    Other architectures are put together from parts: their norms, queries' norms and FFN.
+    """
+    if shape.family in MEASURED:
+        return MEASURED[shape.family], True
+    if shape.family in NEAREST:
+        return NEAREST[shape.family], False
+    norms = shape.norms
+    if shape.norm == "rms":
+        norm, final = _rms, _final(*_rms(SCORES))
+        after = _rms(ACTIVATION, norms - 1) if norms > 1 else ()
+    else:
+        norm, final = _layer_norm, _final(*_layer_norm(SCORES))
+        after = _layer_norm(ACTIVATION, norms - 1, norms - 1) if norms > 1 else ()
+    before = (norm(SCORES) if norms else ()) + (_QKV_INPUT if shape.gated else _GPT2.before[-1:])
+    if shape.qk_norm != "none":
+        before += _QK_NORM
+    after += _GATE_UP_INPUT + _GATED if shape.gated else _PLAIN_FFN
+    block = Block(
+        before=before,
+        attention=_KERNELS,
+        after=after,
+        final=final,
+        working=_LLAMA.working if shape.gated else _GPT_NEOX.working,
+        fused=shape.family in _FUSED_QKV,
+        rotary=0 if shape.positions or shape.family in ("bloom", "mpt") else 1,
+    )
+    return block, False
