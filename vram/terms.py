@@ -36,17 +36,37 @@ def term(name: str, group: str, formula: Callable, **numbers: float) -> Term:
     return Term(name, group, formula, numbers, math.ceil(formula(**numbers)))
 
 
-class Moment(NamedTuple):
-    """What is alive at one instant of a training step; ``phase`` is forward, backward or optimizer."""
+class Moment:
+    """What is alive at one instant of a training step.
 
-    name: str
-    phase: str
-    terms: list[Term]
+    Attributes
+    ----------
+    name : str
+        What happens then.
+    phase : str
+        One of ``PHASES``.
+    bytes : int
+        Live tensors at this instant: the sum of ``terms``.
+    terms : list of Term
+        What is alive. Written out only when somebody looks: a part of a moment
+        may be anything that has ``bytes`` and can ``expand`` into terms.
+    """
+
+    __slots__ = ("_parts", "_terms", "bytes", "name", "phase")
+
+    def __init__(self, name: str, phase: str, parts: list):
+        self.name, self.phase, self._parts = name, phase, parts
+        self.bytes = sum([part.bytes for part in parts])
+        self._terms: list[Term] | None = None
 
     @property
-    def bytes(self) -> int:
-        """Live tensors at this instant."""
-        return sum(t.bytes for t in self.terms)
+    def terms(self) -> list[Term]:
+        """What is alive, written out."""
+        if self._terms is None:
+            self._terms = []
+            for part in self._parts:
+                self._terms += [part] if isinstance(part, Term) else part.expand()
+        return self._terms
 
 
 @dataclass(frozen=True, slots=True)

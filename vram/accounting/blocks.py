@@ -33,7 +33,7 @@ ALWAYS, NORM, QKV, OUT, UP, DOWN, HEAD, EMBEDDING = (
 """Why a tensor is kept: an operation's backward needs it whatever is trained, or only a weight's gradient does."""
 
 SCORES, ACTIVATION, START = range(3)
-"""How far into the layer's backward it lives: up to the softmax of the scores, to the FFN's activation, to its start."""
+"""How far into the layer's backward it lives: to the softmax of the scores, to the FFN's activation, to the start."""
 
 
 class Saved(NamedTuple):
@@ -64,7 +64,6 @@ class Block(NamedTuple):
     after: tuple[Saved, ...]
     final: tuple[Saved, ...]
     dropout: tuple[Saved, ...] = ()
-    once: tuple[Saved, ...] = ()
     working: tuple[float, float, float] = (12, 6, 6)
     fused: bool = False
     rotary: float = 1
@@ -72,38 +71,53 @@ class Block(NamedTuple):
     masked: bool = False
 
 
-NORM_INPUT = N_("Norms: inputs")
-NORM_ROOTS = N_("Norms: 1/RMS of each token")
-NORM_OUT = N_("Norms: normalised inputs, before the weight")
-STATISTICS = N_("Norms: mean and 1/σ of each token")
+NORM_INPUT = N_("First norm: input")
+NORM_ROOTS = N_("First norm: 1/RMS of each token")
+NORM_OUT = N_("First norm: normalised input, before the weight")
+NORM_SCALE = N_("First norm: 1 + weight")
+STATISTICS = N_("First norm: mean and 1/σ of each token")
 WHOLE = (4, 4, 4)
 SAME = (4, 2, 2)
 
 
-def _rms(until: int, count: int = 1) -> tuple[Saved, ...]:
+def _rms(count: int = 1) -> tuple[Saved, ...]:
     """RMSNorm computes in FP32: its input (a copy in 16-bit models) and 1/RMS; the normalised input for its weight."""
     return (
-        Saved(NORM_INPUT, size.hidden, (4 * count,) * 3, until=until),
-        Saved(NORM_ROOTS, size.per_token, (4 * count,) * 3, until=until),
-        Saved(NORM_OUT, size.hidden, (4 * count, 2 * count, 4 * count), NORM, until),
+        Saved(NORM_INPUT, size.hidden, (4 * count,) * 3),
+        Saved(NORM_ROOTS, size.per_token, (4 * count,) * 3),
+        Saved(NORM_OUT, size.hidden, (4 * count, 2 * count, 4 * count), NORM),
     )
 
 
-def _gemma_rms(until: int, count: int) -> tuple[Saved, ...]:
+def _gemma_rms(count: int = 1) -> tuple[Saved, ...]:
     """Gemma's RMSNorm multiplies by 1 + weight in FP32."""
     return (
-        Saved(NORM_INPUT, size.hidden, (4 * count,) * 3, until=until),
-        Saved(NORM_ROOTS, size.per_token, (4 * count,) * 3, until=until),
-        Saved(NORM_OUT, size.hidden, (4 * count,) * 3, NORM, until),
-        Saved(N_("Norms: 1 + weight"), size.scale, (4 * count,) * 3, until=until),
+        Saved(NORM_INPUT, size.hidden, (4 * count,) * 3),
+        Saved(NORM_ROOTS, size.per_token, (4 * count,) * 3),
+        Saved(NORM_OUT, size.hidden, (4 * count,) * 3, NORM),
+        Saved(NORM_SCALE, size.scale, (4 * count,) * 3),
     )
 
 
-def _layer_norm(until: int, inputs: int = 1, count: int = 1) -> tuple[Saved, ...]:
+def _layer_norm(inputs: int = 1, count: int = 1) -> tuple[Saved, ...]:
     return (
-        Saved(NORM_INPUT, size.hidden, (4 * inputs, 2 * inputs, 4 * inputs), until=until),
-        Saved(STATISTICS, size.per_token, (8 * count,) * 3, until=until),
+        Saved(NORM_INPUT, size.hidden, (4 * inputs, 2 * inputs, 4 * inputs)),
+        Saved(STATISTICS, size.per_token, (8 * count,) * 3),
     )
+
+
+_OTHERS = {
+    NORM_INPUT: N_("Other norms: inputs"),
+    NORM_ROOTS: N_("Other norms: 1/RMS of each token"),
+    NORM_OUT: N_("Other norms: normalised inputs, before the weight"),
+    NORM_SCALE: N_("Other norms: 1 + weight"),
+    STATISTICS: N_("Other norms: mean and 1/σ of each token"),
+}
+
+
+def _others(*rows: Saved) -> tuple[Saved, ...]:
+    """The same rows for the norms behind the first, which live up to the FFN's activation."""
+    return tuple(row._replace(name=_OTHERS[row.name], until=ACTIVATION) for row in rows)
 
 
 QKV_IN = N_("Attention: input of Q, K, V")
@@ -184,23 +198,23 @@ _LAST = {
     NORM_ROOTS: N_("Last norm: 1/RMS of each token"),
     NORM_OUT: N_("Last norm: normalised input, before the weight"),
     STATISTICS: N_("Last norm: mean and 1/σ of each token"),
-    N_("Norms: 1 + weight"): N_("Last norm: 1 + weight"),
+    NORM_SCALE: N_("Last norm: 1 + weight"),
 }
 
 _LLAMA = Block(
-    before=_rms(SCORES) + _QKV_INPUT,
+    before=_rms() + _QKV_INPUT,
     attention=_KERNELS,
-    after=_rms(ACTIVATION) + _GATE_UP_INPUT + _GATED,
-    final=_final(*_rms(SCORES)),
+    after=_others(*_rms()) + _GATE_UP_INPUT + _GATED,
+    final=_final(*_rms()),
     working=(16, 14, 14),
 )
 
 _GEMMA2 = Block(
-    before=_gemma_rms(SCORES, 1) + _QKV_INPUT,
+    before=_gemma_rms() + _QKV_INPUT,
     attention={kernel: (*rows, _SOFTCAP) for kernel, rows in _KERNELS.items()},
-    after=_gemma_rms(ACTIVATION, 3) + _GATE_UP_INPUT + _GATED_ONE_KERNEL,
+    after=_others(*_gemma_rms(3)) + _GATE_UP_INPUT + _GATED_ONE_KERNEL,
     final=(
-        *_final(*_gemma_rms(SCORES, 1)),
+        *_final(*_gemma_rms()),
         Saved(N_("Output: tanh of the logits"), loss.logits, SAME),
     ),
     working=(12, 6, 6),
@@ -220,7 +234,7 @@ _GPT2_DROPPED = (
     Saved(N_("Attention: softmax after dropout"), size.scores, SAME, until=ACTIVATION),
 )
 _GPT2 = Block(
-    before=(*_layer_norm(SCORES), Saved(QKV_IN, size.hidden, SAME, QKV)),
+    before=(*_layer_norm(), Saved(QKV_IN, size.hidden, SAME, QKV)),
     attention={
         "flash": _FLASH,
         "efficient": _EFFICIENT,
@@ -229,13 +243,13 @@ _GPT2 = Block(
         "eager with dropout": _GPT2_EAGER + _GPT2_DROPPED,
     },
     after=(
-        *_layer_norm(ACTIVATION),
+        *_others(*_layer_norm()),
         Saved(UP_IN, size.hidden, SAME, UP, ACTIVATION),
         # gelu_new is written out: its input, tanh, and two products; three of them FP32 under autocast.
         Saved(N_("FFN: steps of the activation"), size.inner, (16, 8, 14), until=ACTIVATION),
         Saved(N_("FFN: input of the second matrix"), size.inner, SAME, DOWN, START),
     ),
-    final=_final(*_layer_norm(SCORES)),
+    final=_final(*_layer_norm()),
     dropout=(
         Saved(N_("Dropout mask behind attention"), size.hidden, (1, 1, 1), until=ACTIVATION),
         Saved(N_("Dropout mask behind the FFN"), size.hidden, (1, 1, 1), until=START),
@@ -260,7 +274,7 @@ _NEOX_EAGER = (
     Saved(O_IN, size.queries, SAME, OUT, ACTIVATION),
 )
 _GPT_NEOX = Block(
-    before=(*_layer_norm(SCORES, 1, 2), Saved(QKV_IN, size.hidden, SAME, QKV)),
+    before=(*_layer_norm(1, 2), Saved(QKV_IN, size.hidden, SAME, QKV)),
     attention={
         "flash": (*_NEOX_ROTATED, Saved(N_("Attention: result"), size.queries, SAME), *_FLASH[4:])
         + (Saved(N_("Attention: result, rearranged for the output projection"), size.queries, SAME, OUT),),
@@ -274,7 +288,7 @@ _GPT_NEOX = Block(
         Saved(N_("FFN: input of the activation"), size.inner, SAME, until=ACTIVATION),
         Saved(N_("FFN: input of the second matrix"), size.inner, SAME, DOWN, START),
     ),
-    final=_final(*_layer_norm(SCORES)),
+    final=_final(*_layer_norm()),
     working=(8, 4, 4),
     fused=True,
     rotary=1 / 4,
@@ -331,12 +345,12 @@ def block_of(shape: Shape) -> tuple[Block, bool]:
         return NEAREST[shape.family], False
     norms = shape.norms
     if shape.norm == "rms":
-        norm, final = _rms, _final(*_rms(SCORES))
-        after = _rms(ACTIVATION, norms - 1) if norms > 1 else ()
+        norm, final = _rms, _final(*_rms())
+        after = _others(*_rms(norms - 1)) if norms > 1 else ()
     else:
-        norm, final = _layer_norm, _final(*_layer_norm(SCORES))
-        after = _layer_norm(ACTIVATION, norms - 1, norms - 1) if norms > 1 else ()
-    before = (norm(SCORES) if norms else ()) + (_QKV_INPUT if shape.gated else _GPT2.before[-1:])
+        norm, final = _layer_norm, _final(*_layer_norm())
+        after = _others(*_layer_norm(norms - 1, norms - 1)) if norms > 1 else ()
+    before = (norm() if norms else ()) + (_QKV_INPUT if shape.gated else _GPT2.before[-1:])
     if shape.qk_norm != "none":
         before += _QK_NORM
     after += _GATE_UP_INPUT + _GATED if shape.gated else _PLAIN_FFN

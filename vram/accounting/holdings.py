@@ -5,14 +5,14 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from ..formulas import pytorch_states as states
-from ..scenario import Scenario
+from ..scenario import Layout, Scenario
 from ..states import trained
 from ..terms import N_, Term
 from .formats import Formats
 from .kept import evaluate
 from .sizes import Sizes, blocks, sizes
 
-__all__ = ["Holdings", "Part", "holdings", "part_of", "whole"]
+__all__ = ["Holdings", "Part", "holdings", "part_of", "sharded", "whole"]
 
 STATE_NAMES = {
     "momentum": N_("Momentum"),
@@ -45,7 +45,12 @@ class Holdings(NamedTuple):
     temporary: list[Term]
 
 
-def part_of(scenario: Scenario, stage: int, layers: int) -> Part:
+def sharded(layout: Layout) -> bool:
+    """Whether FSDP gathers parameters for each use: from stage 2 on, or with parameters in CPU memory."""
+    return (layout.zero >= 2 and layout.shards > 1) or layout.offload == "all"
+
+
+def part_of(scenario: Scenario, layers: int, first: bool, last: bool) -> Part:
     """The share of a stage: its layers, the embedding on the first, last norm and output head on the last.
 
     A tied head is the embedding; with a pipeline, first and last stage both hold it.
@@ -53,16 +58,12 @@ def part_of(scenario: Scenario, stage: int, layers: int) -> Part:
     shape, pp = scenario.model.shape, scenario.layout.pp
     count = trained(scenario)
     found = sizes(shape)
-    first, last = stage == 0, stage == pp - 1
     head = found.head or found.table
     held = found.of_layer * layers + first * found.front + last * found.last
     if last:
         held += head if pp > 1 else found.head
     front = found.front if first else 0
-    if count.frozen:
-        tuned = count.parameters * layers / shape.layers
-    else:
-        tuned = held
+    tuned = count.parameters * layers / shape.layers if count.frozen else held
     return Part(
         layers=layers,
         first=first,
@@ -88,7 +89,7 @@ def _whole(number: float) -> float:
 
 def holdings(scenario: Scenario, held: Formats, part: Part) -> Holdings:
     """The states of one stage."""
-    layout, recipe = scenario.layout, scenario.recipe
+    layout = scenario.layout
     numbers = {"D_tp": layout.tp, "N_shard": layout.shards}
 
     def state(name: str, group: str, beta: float, phi: float, level: int) -> Term:

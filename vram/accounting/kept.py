@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -14,9 +14,9 @@ from ..shape import Shape
 from ..terms import N_, Term
 from .blocks import START, Block, Saved, block_of, kernel_of
 from .formats import Formats
-from .lora import adapter_rows, first_layer_lacks, frozen
+from .lora import adapted_inputs, adapter_rows, first_layer_lacks, frozen
 
-__all__ = ["Kept", "Row", "evaluate", "ids", "kept", "layers_of"]
+__all__ = ["Kept", "Layer", "Row", "Stack", "evaluate", "ids", "kept"]
 
 
 class Row(NamedTuple):
@@ -25,30 +25,72 @@ class Row(NamedTuple):
     saved: Saved
     numbers: dict[str, float]
     each: float
+    core: bool = False
+    lacking: bool = False
+
+    def held(self, n: int) -> Term:
+        """The term for ``n`` layers: every formula of a layer is proportional to n_held."""
+        name, formula = self.saved.name, self.saved.formula
+        return Term(name, "activations", formula, {"n_held": n, **self.numbers}, math.ceil(self.each * n))
+
+
+class Sort(NamedTuple):
+    """Rows that are always held for equally many layers; ``each`` is their sum where it is whole, else None."""
+
+    until: int
+    core: bool
+    lacking: bool
+    rows: tuple[Row, ...]
+    each: int | None
+
+    def bytes(self, n: int) -> int:
+        """Bytes for ``n`` layers."""
+        return self.each * n if self.each is not None else sum([math.ceil(row.each * n) for row in self.rows])
+
+
+class Stack:
+    """A layer's rows, each sort of them for a number of layers; written out as terms only when somebody looks."""
+
+    __slots__ = ("bytes", "counts", "rows", "sorts")
+
+    def __init__(self, layer: Layer, counts: list[int]):
+        self.rows, self.sorts, self.counts = layer.rows, layer.sorts, counts
+        self.bytes = sum([sort.bytes(n) for sort, n in zip(layer.sorts, counts, strict=True)])
+
+    def expand(self) -> list[Term]:
+        """One term for each row that is held at all, in the order of the layer."""
+        found = {sort[:3]: n for sort, n in zip(self.sorts, self.counts, strict=True)}
+        return [row.held(n) for row in self.rows if (n := found[row.saved.until, row.core, row.lacking])]
+
+
+class Layer(NamedTuple):
+    """All rows of a layer, and the same by sort."""
+
+    rows: tuple[Row, ...]
+    sorts: tuple[Sort, ...]
 
 
 class Kept(NamedTuple):
     """What forward keeps, before it is multiplied by layers.
 
-    ``layer`` are rows of one layer, ``core`` those of it that selective
-    recompute throws away, ``lacking`` names what the very first layer does not
-    keep, ``checkpoint`` is a layer's input. ``in_front`` and ``behind`` are
-    terms outside the layers; ``output`` those of the loss.
+    ``checkpoint`` is a layer's input. ``in_front`` and ``behind`` are terms
+    outside the layers; ``output`` those of the loss; ``tables`` the rotary
+    positions', ``mask`` the one that recomputed layers share.
     """
 
     block: Block
     measured: bool
+    kernel: str
     numbers: dict[str, float]
-    layer: list[Row]
-    core: frozenset[str]
-    lacking: set[str]
+    layer: Layer
     checkpoint: Row
+    checkpoint_sort: Sort
+    adapted: int
     in_front: list[Term]
     behind: list[Term]
     output: list[Term]
     tables: list[Term]
     mask: list[Term]
-    kernel: str
 
 
 @lru_cache(maxsize=256)
@@ -63,16 +105,6 @@ def evaluate(name: str, group: str, formula: Callable, numbers: dict[str, float]
     known = numbers | more
     picked = {symbol: known[symbol] for symbol in _names(formula)}
     return Term(name, group, formula, picked, math.ceil(formula(**picked)))
-
-
-def layers_of(rows: Iterable[Row], n: int) -> list[Term]:
-    """The rows for ``n`` layers: every formula of a layer is proportional to n_held."""
-    if not n:
-        return []
-    return [
-        Term(row.saved.name, "activations", row.saved.formula, {"n_held": n, **row.numbers}, math.ceil(row.each * n))
-        for row in rows
-    ]
 
 
 def _numbers(scenario: Scenario, block: Block) -> dict[str, float]:
@@ -111,17 +143,14 @@ def kept(scenario: Scenario, held: Formats) -> Kept:
             saved += _DROPPED_SCORES
     if not full:
         saved = frozen(saved, held)
-    layer = _rows([(row, {}) for row in saved], held, numbers, shape, scenario.layout.tp)
+    rows = [(row, {}) for row in saved]
     lacking: set[str] = set()
     if not full:
-        added = adapter_rows(shape, recipe, held, kernel)
-        layer += _rows(added, held, numbers, shape, scenario.layout.tp)
+        rows += adapter_rows(shape, recipe, held, kernel)
         if batch.recompute in ("none", "selective"):
             lacking = first_layer_lacks(shape, recipe, kernel)
-    core = frozenset(row.saved.name for row in layer if row.saved.formula in _CORE)
-
-    checkpoint = _rows([(Saved(N_("Checkpoints: inputs of recomputed layers"), size.hidden, (held.stream,) * 3), {})],
-                       held, numbers, shape, 1)[0]  # fmt: skip
+    layer = _layer(_rows(rows, held, numbers, shape, scenario.layout.tp), lacking)
+    checkpoint = _rows([(_CHECKPOINT._replace(bytes=(held.stream,) * 3), {})], held, numbers, shape, 1)[0]
     behind = [
         evaluate(row.name, "output" if row.formula is loss.logits else "activations", row.formula, numbers, e=e)
         for row in (block.final if full else frozen(block.final, held))
@@ -131,23 +160,45 @@ def kept(scenario: Scenario, held: Formats) -> Kept:
     if block.rotary:
         tables.append(evaluate(N_("Rotary positions: cosines and sines"), "activations", size.rotary, numbers,
                                e=2 * held.stream))  # fmt: skip
+    recomputes = batch.recompute not in ("none", "selective")
     return Kept(
         block=block,
         measured=measured,
+        kernel=kernel,
         numbers=numbers,
         layer=layer,
-        core=core,
-        lacking=lacking,
         checkpoint=checkpoint,
-        in_front=_in_front(block, dropout, full, batch.recompute not in ("none", "selective"), numbers),
+        checkpoint_sort=Sort(checkpoint.saved.until, False, False, (checkpoint,), None),
+        adapted=0 if full else adapted_inputs(shape, recipe.lora_targets),
+        in_front=_in_front(block, dropout, full, recomputes, numbers),
         behind=behind,
         output=_output(scenario, numbers),
         tables=tables,
-        mask=_mask(block, batch.attention, held, numbers),
-        kernel=kernel,
+        mask=_mask(block, batch.attention, held, numbers) if recomputes else [],
     )
 
 
+def _layer(rows: list[Row], lacking: set[str]) -> Layer:
+    """Sort rows by what decides for how many layers they are held."""
+    marked = [
+        row._replace(core=row.saved.formula in _CORE, lacking=row.saved.name in lacking)
+        if row.saved.formula in _CORE or row.saved.name in lacking
+        else row
+        for row in rows
+    ]
+    sorts: dict[tuple[int, bool, bool], list[Row]] = {}
+    for row in marked:
+        sorts.setdefault((row.saved.until, row.core, row.lacking), []).append(row)
+    return Layer(
+        tuple(marked),
+        tuple(
+            Sort(*key, tuple(same), int(each) if (each := sum([row.each for row in same])) == int(each) else None)
+            for key, same in sorts.items()
+        ),
+    )
+
+
+_CHECKPOINT = Saved(N_("Checkpoints: inputs of recomputed layers"), size.hidden, (0, 0, 0))
 _CORE = (size.scores, size.log_sum_exp, size.log_sum_exp_padded, size.random_state)
 
 _MASKS = (Saved(N_("Dropout masks behind attention and FFN"), size.hidden, (2, 2, 2), until=START),)

@@ -22,7 +22,7 @@ from ..terms import N_
 from .blocks import ACTIVATION, ALWAYS, NORM_INPUT, NORM_ROOTS, SCORES, START, STATISTICS, Q, Saved
 from .formats import Formats
 
-__all__ = ["AdapterRow", "adapter_rows", "first_layer_lacks", "frozen"]
+__all__ = ["AdapterRow", "adapted_inputs", "adapter_rows", "first_layer_lacks", "frozen"]
 
 
 class AdapterRow(NamedTuple):
@@ -100,6 +100,11 @@ def adapter_rows(shape: Shape, recipe: Recipe, held: Formats, kernel: str) -> li
         ranks = {"d_in": recipe.lora_rank * len(inputs)}
         rows.append(AdapterRow(Saved(_LOW_RANK[group], size.inputs, (e, e, e), until=until), ranks))
     return rows
+
+
+def adapted_inputs(shape: Shape, targets: str) -> int:
+    """How many adapters read the input of Q, K and V."""
+    return sum(t.name in _GROUPS["qkv"][0] for t in adapted(shape, targets))
 
 
 def first_layer_lacks(shape: Shape, recipe: Recipe, kernel: str) -> set[str]:
