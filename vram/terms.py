@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-__all__ = ["GROUPS", "N_", "PHASES", "Moment", "Stage", "Term", "by_group", "term"]
+__all__ = ["GROUPS", "N_", "PHASES", "Bundle", "Moment", "Stage", "Term", "by_group", "term"]
 
 GROUPS = ("weights", "gradients", "optimizer", "activations", "output", "buffers", "overhead")
 """What memory is used for, in the order of the bar."""
@@ -34,6 +34,19 @@ class Term(NamedTuple):
 def term(name: str, group: str, formula: Callable, **numbers: float) -> Term:
     """Evaluate a formula into a term; a fraction of a byte counts as a whole one."""
     return Term(name, group, formula, numbers, math.ceil(formula(**numbers)))
+
+
+class Bundle:
+    """Terms that many moments share, added up once."""
+
+    __slots__ = ("_terms", "bytes")
+
+    def __init__(self, terms: list[Term]):
+        self._terms, self.bytes = terms, sum([t.bytes for t in terms])
+
+    def expand(self) -> list[Term]:
+        """The terms."""
+        return self._terms
 
 
 class Moment:

@@ -2,32 +2,32 @@
 
 from __future__ import annotations
 
+from operator import attrgetter
 from typing import NamedTuple
 
 from ..formulas import pytorch_activations as size
 from ..formulas import pytorch_states as states
 from ..scenario import Scenario
-from ..terms import N_, Moment, Term
+from ..terms import N_, Bundle, Moment, Term
 from . import loss
 from .blocks import ACTIVATION, FP32, SCORES
 from .formats import Formats
 from .gathering import gathered, last_gradients, unreduced
 from .holdings import Holdings, Part, sharded
-from .kept import Kept, Layer, Stack, evaluate
+from .kept import Kept, Stack, evaluate
 from .sizes import Sizes
 
-__all__ = ["Common", "Layers", "Local", "Step", "backward", "forward", "local", "optimizer", "prepare", "stored"]
+__all__ = ["Common", "Layers", "Share", "moments", "prepare", "share", "stored"]
 
 
 class Layers(NamedTuple):
     """Layers of a stage by what forward keeps of them.
 
-    ``whole`` are kept as they are, ``selective`` but for their attention core,
-    for each of ``flying`` micro-batches. ``checkpoints`` inputs stand for the
+    For each micro-batch in flight ``whole`` are kept as they are, ``selective``
+    but for their attention core; ``checkpoints`` inputs stand for the
     recomputed ones, of which ``segment`` are recomputed at once.
     """
 
-    flying: int
     whole: int
     selective: int
     checkpoints: int
@@ -55,37 +55,31 @@ class Common(NamedTuple):
     held: Formats
     rows: Kept
     found: Sizes
-    sharded: bool
+    offloaded: bool
     points: list[Point]
     inside: list[Term]
     ending: list[Term]
     scoring: list[Term]
 
 
-class Local(NamedTuple):
-    """What stages with the same share of the model have in common."""
+class Share(NamedTuple):
+    """What stages with the same share of the model have in common: all but the micro-batches in flight.
 
-    buckets: list[Term]
-    gathered: dict[str, list[Term]]
-    unreduced: list[Term]
-    around: list[Term]
-    last: list[Term]
+    ``forward`` and ``loss`` are alive at the end of forward and at the start of
+    backward besides what the layers keep; ``inside`` in the backward of the
+    last layer and of the first one, at each point; ``ending`` at the end.
+    """
 
-
-class Step(NamedTuple):
-    """One stage's step."""
-
-    common: Common
     part: Part
-    have: Holdings
-    local: Local
     layers: Layers
-    resident: list[Term]
-
-    @property
-    def steady(self) -> list[Term]:
-        """What is there from the start: gradients too, where micro-batches add up."""
-        return self.resident + self.have.gradients if self.common.scenario.batch.accum > 1 else self.resident
+    edges: list[Term]
+    start: Moment
+    recomputing: Bundle
+    forward: Bundle
+    loss: Bundle
+    inside: dict[bool, list[Bundle]]
+    ending: Bundle
+    optimizer: Moment
 
 
 def prepare(scenario: Scenario, held: Formats, rows: Kept, found: Sizes) -> Common:
@@ -95,7 +89,7 @@ def prepare(scenario: Scenario, held: Formats, rows: Kept, found: Sizes) -> Comm
         held=held,
         rows=rows,
         found=found,
-        sharded=sharded(scenario.layout),
+        offloaded=scenario.batch.offload_activations,
         points=_points(scenario, held, rows, found),
         inside=_inside_forward(held, rows) if scenario.batch.recompute not in ("none", "selective") else [],
         ending=loss.end_of_forward(scenario, held, rows.numbers),
@@ -104,121 +98,119 @@ def prepare(scenario: Scenario, held: Formats, rows: Kept, found: Sizes) -> Comm
     )
 
 
-def local(common: Common, part: Part) -> Local:
+def share(common: Common, part: Part, layers: Layers, have: Holdings, inputs: Term) -> Share:
     """Evaluate what does not depend on the micro-batches in flight."""
-    scenario, held, rows = common.scenario, common.held, common.rows
-    return Local(
-        buckets=_buckets(scenario, held, part),
-        gathered={moment: gathered(scenario, held, part, common.found, moment) for moment in ("forward", "backward")},
-        unreduced=unreduced(scenario, held, common.found),
-        around=(rows.in_front if part.first else [])
-        + rows.tables
-        + rows.mask
-        + _dequantised(scenario, held, common.found),
-        last=_last_gradients(common, part),
+    scenario, held, rows, found = common.scenario, common.held, common.rows, common.found
+    resident = [*have.weights, *have.optimizer, *_buckets(scenario, held, part), inputs]
+    steady = resident + have.gradients if scenario.batch.accum > 1 else resident
+    edges = rows.in_front if part.first else []
+    around = edges + rows.tables + (rows.mask if layers.checkpoints else [])
+    cached, later = _copies(common, part, layers)
+    units = gathered(scenario, held, part, found, "forward")
+    forward = steady + around + cached + units
+    behind = rows.behind if part.last else []
+    last = behind + rows.output + common.ending if part.last else []
+    inside = [*around, *gathered(scenario, held, part, found, "backward"), *unreduced(scenario, held, found),
+              *_dequantised(scenario, held, found)]  # fmt: skip
+    return Share(
+        part=part,
+        layers=layers,
+        edges=edges + behind,
+        start=Moment(N_("Start of the step"), "forward", steady),
+        recomputing=Bundle(forward + common.inside),
+        forward=Bundle(forward + last),
+        loss=Bundle(steady + around + behind + common.scoring + later + units),
+        inside={
+            late: [
+                Bundle(resident + _made(common, part, layers, have, point, late) + inside + point.working)
+                for point in common.points
+            ]
+            for late in (False, True)
+        },
+        ending=Bundle(resident + (_last_gradients(common, part) or have.gradients)),
+        optimizer=Moment(N_("Optimizer step"), "optimizer", resident + have.gradients + have.temporary),
     )
 
 
-def stored(step: Step) -> list[Stack]:
+def stored(common: Common, share: Share, flying: int) -> list[Stack]:
     """What the layers keep at the end of forward."""
-    layers, rows = step.layers, step.common.rows
-    n = layers.flying * (layers.whole + layers.selective)
-    first = layers.flying if step.part.first else 0
-    counts = [
-        (layers.flying * layers.whole if sort.core and layers.selective else n) - (first if sort.lacking and n else 0)
-        for sort in rows.layer.sorts
-    ]
-    return [Stack(rows.layer, counts), _checkpoints(rows, layers.flying * layers.checkpoints)]
+    rows, layers = common.rows, share.layers
+    n = flying * (layers.whole + layers.selective)
+    first = flying if share.part.first and n else 0
+    cores = flying * layers.whole if layers.selective else n
+    counts = [(cores if sort.core else n) - (first if sort.lacking else 0) for sort in rows.layer.sorts]
+    return [Stack(rows.layer, counts), Stack(rows.checkpoint, [flying * layers.checkpoints])]
 
 
-def forward(step: Step) -> list[Moment]:
-    """Start of the step, forward inside a recomputed layer, end of forward."""
-    common, part, local = step.common, step.part, step.local
-    rows, steady = common.rows, step.steady
-    cached, _later = _copies(step)
-    kept = [] if common.scenario.batch.offload_activations else stored(step)
-    edges = [*(rows.in_front if part.first else []), *rows.tables, *(rows.mask if step.layers.checkpoints else [])]
-    alive = [*steady, *kept, *edges, *cached, *local.gathered["forward"]]
-    moments = [Moment(N_("Start of the step"), "forward", steady)]
-    if step.layers.checkpoints:
-        moments.append(Moment(N_("Forward of the last layer"), "forward", alive + common.inside))
-    if not part.last:
-        return [*moments, Moment(N_("End of forward"), "forward", alive)]
-    ending = [*alive, *rows.behind, *rows.output, *common.ending]
-    return [*moments, Moment(N_("End of forward: the loss"), "forward", ending)]
-
-
-def backward(step: Step) -> list[Moment]:
-    """Start of backward at the logits, inside the last and the first layer, and its end."""
-    common, part, layers = step.common, step.part, step.layers
-    rows = common.rows
-    moments = []
-    if part.last:
-        _cached, later = _copies(step)
-        kept = [] if common.scenario.batch.offload_activations else stored(step)
-        edges = [*(rows.in_front if part.first else []), *rows.tables, *(rows.mask if layers.checkpoints else [])]
-        alive = [*step.steady, *kept, *edges, *rows.behind, *common.scoring, *later, *step.local.gathered["forward"]]
-        moments.append(Moment(N_("Start of backward: gradient of the logits"), "backward", alive))
+def moments(common: Common, share: Share, flying: int, kept: list[Stack]) -> list[Moment]:
+    """All instants of one stage's step, in their order; ``kept`` is what its layers keep on the GPU."""
+    found = [share.start]
+    if share.layers.checkpoints:
+        found.append(Moment(N_("Forward of the last layer"), "forward", [share.recomputing, *kept]))
+    if share.part.last:
+        found += [
+            Moment(N_("End of forward: the loss"), "forward", [share.forward, *kept]),
+            Moment(N_("Start of backward: gradient of the logits"), "backward", [share.loss, *kept]),
+        ]
+    else:
+        found.append(Moment(N_("End of forward"), "forward", [share.forward, *kept]))
     # In the last layer all others are still held; in the first one almost all gradients exist.
     for name, late in ((N_("Backward of the last layer"), False), (N_("Backward of the first layer"), True)):
-        inside = [Moment(name, "backward", _inside(step, point, late)) for point in common.points]
-        moments.append(max(inside, key=lambda moment: moment.bytes))
-    flying = layers.flying - 1
-    held = [
-        Stack(rows.layer, [flying * layers.whole] * len(rows.layer.sorts)),
-        _checkpoints(rows, flying * layers.checkpoints),
-    ]
-    if common.scenario.batch.offload_activations or not flying:
-        held = []
-    ending = [*step.resident, *(step.local.last or step.have.gradients), *held]
-    return [*moments, Moment(N_("End of backward"), "backward", ending)]
+        inside = [
+            Moment(name, "backward", [fixed, *_working_set(common, share.layers, flying, point, late)])
+            for fixed, point in zip(share.inside[late], common.points, strict=True)
+        ]
+        found.append(max(inside, key=_bytes))
+    ending: list = [share.ending]
+    if flying > 1 and not common.offloaded:
+        rows, whole = common.rows, (flying - 1) * (share.layers.whole + share.layers.selective)
+        ending.append(
+            Stack(rows.layer, [0 if sort.core and share.layers.selective else whole for sort in rows.layer.sorts])
+        )
+        ending.append(Stack(rows.checkpoint, [(flying - 1) * share.layers.checkpoints]))
+    return [*found, Moment(N_("End of backward"), "backward", ending), share.optimizer]
 
 
-def optimizer(step: Step) -> Moment:
-    """The optimizer's step."""
-    have = step.have
-    return Moment(N_("Optimizer step"), "optimizer", step.resident + have.gradients + have.temporary)
+_bytes = attrgetter("bytes")
 
 
-def _checkpoints(rows: Kept, n: int) -> Stack:
-    return Stack(Layer((rows.checkpoint,), (rows.checkpoint_sort,)), [n])
-
-
-def _inside(step: Step, point: Point, late: bool) -> list:
-    """What is alive at an instant inside one layer's backward."""
-    common, part, layers = step.common, step.part, step.layers
-    held, rows, found = common.held, common.rows, common.found
-    segment = max(layers.segment, 1)
+def _working_set(common: Common, layers: Layers, flying: int, point: Point, late: bool) -> list[Stack]:
+    """Layers held at an instant inside one layer's backward: that one in part, others whole, checkpoints."""
+    keeps, segment = layers.whole + layers.selective, max(layers.segment, 1)
     if late:
-        others = (layers.flying - 1) * (layers.whole + layers.selective) + segment - 1
-        checkpoints = (layers.flying - 1) * layers.checkpoints + (layers.segment > 0)
+        others = (flying - 1) * keeps + segment - 1
+        checkpoints = (flying - 1) * layers.checkpoints + (layers.segment > 0)
     else:
-        keeps = layers.whole + layers.selective
-        others = layers.flying * keeps - 1 if keeps else segment - 1
-        checkpoints = layers.flying * layers.checkpoints
-    if common.scenario.batch.offload_activations:
+        others = flying * keeps - 1 if keeps else segment - 1
+        checkpoints = flying * layers.checkpoints
+    if common.offloaded:
         others, checkpoints = min(others, segment - 1), min(checkpoints, 1)
-    cores = 0 if layers.selective and not layers.whole else others
-    counts = [(cores if sort.core and layers.selective else others) + (sort.until <= point.until)
-              for sort in rows.layer.sorts]  # fmt: skip
+    cores = (0 if layers.selective and not layers.whole else others) if layers.selective else others
+    counts = [(cores if sort.core else others) + (sort.until <= point.until) for sort in common.rows.layer.sorts]
+    return [Stack(common.rows.layer, counts), Stack(common.rows.checkpoint, [checkpoints])]
+
+
+def _made(common: Common, part: Part, layers: Layers, have: Holdings, point: Point, late: bool) -> list[Term]:
+    """Gradients made so far, and the copies of weights that are still needed."""
+    held, found, scenario = common.held, common.found, common.scenario
+    segment = max(layers.segment, 1)
+    ahead = point.ahead + found.of_linear * (segment - 1)
+    if not late and not layers.segment:
+        ahead += found.of_linear * (part.layers - 1)
+    # Of a frozen base only an FP32 one is cast.
+    copies = _copied(common, ahead) if held.autocast and held.base in ("", "fp32") else []
+    if not have.gradients or scenario.batch.accum > 1:
+        return have.gradients + copies
     above = (part.layers - segment) * found.of_layer if late else 0
     phi = above + point.done + part.head + (found.last if part.last else 0)
     if held.base:
         phi = part.trained * (part.layers - segment) / part.layers if late else 0
-    ahead = point.ahead + found.of_linear * (segment - 1)
-    if not late and not layers.segment:
-        ahead += found.of_linear * (part.layers - 1)
-    return [
-        *step.resident,
-        *_gradients(step, phi),
-        Stack(rows.layer, counts),
-        _checkpoints(rows, checkpoints),
-        *step.local.around,
-        *_copies_ahead(common, ahead),
-        *point.working,
-        *step.local.gathered["backward"],
-        *step.local.unreduced,
-    ]
+    if not phi:
+        return copies
+    layout = scenario.layout
+    formula = states.sharded if layout.zero >= 2 and layout.shards > 1 else states.held
+    numbers = {"D_tp": layout.tp, "N_shard": layout.shards, "beta": held.gradients, "phi_gpu": min(phi, part.trained)}
+    return [evaluate(N_("Gradients made so far"), "gradients", formula, numbers), *copies]
 
 
 def _points(scenario: Scenario, held: Formats, rows: Kept, found: Sizes) -> list[Point]:
@@ -281,13 +273,12 @@ def _inside_forward(held: Formats, rows: Kept) -> list[Term]:
     return max(attention, ffn, key=lambda terms: sum(t.bytes for t in terms))
 
 
-def _copies(step: Step) -> tuple[list[Term], list[Term]]:
+def _copies(common: Common, part: Part, layers: Layers) -> tuple[list[Term], list[Term]]:
     """16-bit copies of weights under autocast: at the end of forward, and those that backward still has then.
 
     Autocast caches copies of leaves that are trained, up to the end of forward;
     whatever a layer keeps for its backward lives longer, cached or not.
     """
-    common, part, layers = step.common, step.part, step.layers
     held, found, shape = common.held, common.found, common.scenario.model.shape
     if not held.autocast:
         return [], []
@@ -316,27 +307,6 @@ def _copied(common: Common, phi: float) -> list[Term]:
         return []
     name = N_("Autocast: 16-bit copies of weights")
     return [evaluate(name, "buffers", states.gathered, common.rows.numbers, beta=2, phi_unit=phi)]
-
-
-def _copies_ahead(common: Common, phi: float) -> list[Term]:
-    """Copies that the rest of backward still needs; of a frozen base only an FP32 one has any."""
-    held = common.held
-    return _copied(common, phi) if held.autocast and held.base in ("", "fp32") else []
-
-
-def _gradients(step: Step, phi: float) -> list[Term]:
-    """Gradients made so far, or all of them where micro-batches add up."""
-    scenario, have = step.common.scenario, step.have
-    if not have.gradients or scenario.batch.accum > 1:
-        return have.gradients
-    if not phi:
-        return []
-    layout = scenario.layout
-    numbers = {"D_tp": layout.tp, "N_shard": layout.shards}
-    formula = states.sharded if layout.zero >= 2 and layout.shards > 1 else states.held
-    name = N_("Gradients made so far")
-    phi = min(phi, step.part.trained)
-    return [evaluate(name, "gradients", formula, numbers, beta=step.common.held.gradients, phi_gpu=phi)]
 
 
 def _last_gradients(common: Common, part: Part) -> list[Term]:

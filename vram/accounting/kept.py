@@ -83,8 +83,7 @@ class Kept(NamedTuple):
     kernel: str
     numbers: dict[str, float]
     layer: Layer
-    checkpoint: Row
-    checkpoint_sort: Sort
+    checkpoint: Layer
     adapted: int
     in_front: list[Term]
     behind: list[Term]
@@ -150,7 +149,7 @@ def kept(scenario: Scenario, held: Formats) -> Kept:
         if batch.recompute in ("none", "selective"):
             lacking = first_layer_lacks(shape, recipe, kernel)
     layer = _layer(_rows(rows, held, numbers, shape, scenario.layout.tp), lacking)
-    checkpoint = _rows([(_CHECKPOINT._replace(bytes=(held.stream,) * 3), {})], held, numbers, shape, 1)[0]
+    checkpoint = _layer(_rows([(_CHECKPOINT._replace(bytes=(held.stream,) * 3), {})], held, numbers, shape, 1), set())
     behind = [
         evaluate(row.name, "output" if row.formula is loss.logits else "activations", row.formula, numbers, e=e)
         for row in (block.final if full else frozen(block.final, held))
@@ -168,7 +167,6 @@ def kept(scenario: Scenario, held: Formats) -> Kept:
         numbers=numbers,
         layer=layer,
         checkpoint=checkpoint,
-        checkpoint_sort=Sort(checkpoint.saved.until, False, False, (checkpoint,), None),
         adapted=0 if full else adapted_inputs(shape, recipe.lora_targets),
         in_front=_in_front(block, dropout, full, recomputes, numbers),
         behind=behind,

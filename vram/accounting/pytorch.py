@@ -18,8 +18,8 @@ from ..terms import N_, Moment, Stage, Term
 from . import instants, overheads
 from .blocks import block_of
 from .formats import formats
-from .holdings import Holdings, Part, holdings, part_of, sharded, whole
-from .instants import Common, Layers
+from .holdings import Holdings, holdings, part_of, sharded, whole
+from .instants import Common, Layers, Share
 from .kept import evaluate, ids, kept
 from .sizes import sizes
 
@@ -46,8 +46,9 @@ def assemble(scenario: Scenario) -> list[Stage]:
         kind = (n, stage == 0, stage == layout.pp - 1)
         if kind not in known:
             part = part_of(scenario, *kind)
-            known[kind] = part, holdings(scenario, held, part), instants.local(common, part)
-        stages.append(_stage(common, stage, inputs, *known[kind]))
+            have = holdings(scenario, held, part)
+            known[kind] = instants.share(common, part, layers_held(scenario, n), have, inputs), have.host
+        stages.append(_stage(common, stage, *known[kind]))
     return stages
 
 
@@ -63,48 +64,41 @@ def _states_only(scenario: Scenario, have: Holdings, stage: int) -> Stage:
     return Stage(stage, scenario.layout.gpus // scenario.layout.pp, moments, cached, context, have.host)
 
 
-def layers_held(scenario: Scenario, stage: int, n_stage: int) -> Layers:
-    """How a stage's layers are held: whole, or as checkpoints, for each micro-batch in flight."""
+def layers_held(scenario: Scenario, n_stage: int) -> Layers:
+    """How a stage's layers are held: whole, but for their attention core, or as checkpoints."""
     batch, layout = scenario.batch, scenario.layout
     n = n_stage // layout.vpp
     recomputed = 0
     if batch.recompute != "none":
         recomputed = n if batch.recompute_layers == "all" else min(batch.recompute_layers // layout.vpp, n)
     checkpoints, segment = checkpoints_of(batch.recompute, recomputed)
-    return Layers(
-        flying=in_flight(layout, stage, batch.accum),
-        whole=n - recomputed,
-        selective=recomputed if batch.recompute == "selective" else 0,
-        checkpoints=checkpoints,
-        segment=segment,
-    )
+    selective = recomputed if batch.recompute == "selective" else 0
+    return Layers(n - recomputed, selective, checkpoints, segment)
 
 
-def _stage(common: Common, stage: int, inputs: Term, part: Part, have: Holdings, local: instants.Local) -> Stage:
-    scenario, rows = common.scenario, common.rows
-    layers = layers_held(scenario, stage, part.layers)
-    resident = [*have.weights, *have.optimizer, *local.buckets, inputs]
-    step = instants.Step(common, part, have, local, layers, resident)
+def _stage(common: Common, stage: int, share: Share, host: list[Term]) -> Stage:
+    scenario, rows, layers, part = common.scenario, common.rows, share.layers, share.part
+    flying = in_flight(scenario.layout, stage, scenario.batch.accum)
+    stored = instants.stored(common, share, flying)
+    moments = instants.moments(common, share, flying, [] if common.offloaded else stored)
 
-    stored = instants.stored(step)
-    edges = (rows.in_front if part.first else []) + (rows.behind if part.last else [])
-    saved = stored + edges + (rows.mask if layers.checkpoints else [])
-    saved += rows.tables if layers.whole or layers.selective or not layers.checkpoints else []
-    saved += rows.output if part.last else []
+    saved = [*stored, *share.edges]
+    if layers.whole or layers.selective:
+        saved += rows.tables
+    if layers.checkpoints:
+        saved += rows.mask
+    if part.last:
+        saved += rows.output
     if part.first and not common.held.base:
         saved.append(ids(rows.numbers))
 
-    moments = [*instants.forward(step), *instants.backward(step), instants.optimizer(step)]
-    waiting = []
-    if scenario.batch.offload_activations:
-        waiting = [term for found in stored for term in found.expand()]
-    cached, context = overheads.terms(scenario, max(moment.bytes for moment in moments))
+    cached, context = overheads.terms(scenario, max([moment.bytes for moment in moments]))
     return Stage(
         stage=stage,
         gpus=scenario.layout.gpus // scenario.layout.pp,
         moments=moments,
         cached=cached,
         context=context,
-        host=have.host + waiting,
-        saved=sum(found.bytes for found in saved),
+        host=host + [term for found in stored for term in found.expand()] if common.offloaded else host,
+        saved=sum([found.bytes for found in saved]),
     )
