@@ -135,6 +135,13 @@ def examples() -> list[dict]:
 
 
 @cache
+def evidence() -> list[dict]:
+    """Measured runs: a link, a quantity and its bytes, how they were read, and the source."""
+    lines = (_FOLDER / "evidence.jsonl").read_text(encoding="utf-8").splitlines()
+    return [json.loads(line) for line in lines if line]
+
+
+@cache
 def notes() -> list[dict]:
     """Points in which the article errs, by page and section."""
     return _read("notes.json")["notes"]

@@ -15,7 +15,7 @@ from ..formulas import pytorch_loss as loss
 from ..shape import Shape
 from ..terms import N_
 
-__all__ = ["FP32", "HALF", "MIXED", "NEAREST", "Block", "Saved", "block_of", "kernel_of"]
+__all__ = ["FP32", "HALF", "MIXED", "NEAREST", "Block", "Saved", "block_of", "compiled", "kernel_of", "selected"]
 
 FP32, HALF, MIXED = range(3)
 """The arithmetic: all FP32; all 16-bit; autocast over FP32. They index ``Saved.bytes``."""
@@ -55,8 +55,9 @@ class Block(NamedTuple):
     """A family: what its layers keep, what is kept behind them, and what backward needs besides.
 
     ``attention`` is by kernel. ``working`` are temporaries of the activation's
-    backward, in bytes per channel of the FFN. ``fused`` says that Q, K and V
-    are one matrix. ``rotary`` is the part of a head that turns with the position.
+    backward, in bytes per channel of the FFN. ``rotary`` is the part of a head
+    that turns with the position; ``drops`` says that its config has dropout,
+    ``masked`` that recomputed layers keep the mask as an argument.
     """
 
     before: tuple[Saved, ...]
@@ -65,7 +66,6 @@ class Block(NamedTuple):
     final: tuple[Saved, ...]
     dropout: tuple[Saved, ...] = ()
     working: tuple[float, float, float] = (12, 6, 6)
-    fused: bool = False
     rotary: float = 1
     drops: bool = False
     masked: bool = False
@@ -135,6 +135,10 @@ UP_OUT = N_("FFN: up")
 ACTIVATED = N_("FFN: activated gate")
 PRODUCT = N_("FFN: product, input of down")
 
+UP_COPY = N_("FFN: second 16-bit copy of the input")
+STEPS = N_("FFN: steps of the activation")
+SECOND_IN = N_("FFN: input of the second matrix")
+
 _FLASH = (
     Saved(Q, size.queries, SAME),
     Saved(K, size.keys_values, SAME),
@@ -163,7 +167,7 @@ _SOFTCAP = Saved(N_("Attention: tanh of the scores"), size.scores, SAME)
 _QKV_INPUT = (Saved(QKV_IN, size.hidden, (4, 2, 6), QKV),)
 _GATE_UP_INPUT = (
     Saved(UP_IN, size.hidden, SAME, UP, ACTIVATION),
-    Saved(N_("FFN: second 16-bit copy of the input"), size.hidden, (0, 0, 2), UP, START),
+    Saved(UP_COPY, size.hidden, (0, 0, 2), UP, START),
 )
 _GATED = (
     Saved(GATE, size.inner, SAME, until=ACTIVATION),
@@ -246,8 +250,8 @@ _GPT2 = Block(
         *_others(*_layer_norm()),
         Saved(UP_IN, size.hidden, SAME, UP, ACTIVATION),
         # gelu_new is written out: its input, tanh, and two products; three of them FP32 under autocast.
-        Saved(N_("FFN: steps of the activation"), size.inner, (16, 8, 14), until=ACTIVATION),
-        Saved(N_("FFN: input of the second matrix"), size.inner, SAME, DOWN, START),
+        Saved(STEPS, size.inner, (16, 8, 14), until=ACTIVATION),
+        Saved(SECOND_IN, size.inner, SAME, DOWN, START),
     ),
     final=_final(*_layer_norm()),
     dropout=(
@@ -255,7 +259,6 @@ _GPT2 = Block(
         Saved(N_("Dropout mask behind the FFN"), size.hidden, (1, 1, 1), until=START),
     ),
     working=(12, 6, 12),
-    fused=True,
     rotary=0,
     drops=True,
     masked=True,
@@ -286,11 +289,10 @@ _GPT_NEOX = Block(
     after=(
         Saved(UP_IN, size.hidden, SAME, UP, ACTIVATION),
         Saved(N_("FFN: input of the activation"), size.inner, SAME, until=ACTIVATION),
-        Saved(N_("FFN: input of the second matrix"), size.inner, SAME, DOWN, START),
+        Saved(SECOND_IN, size.inner, SAME, DOWN, START),
     ),
     final=_final(*_layer_norm()),
     working=(8, 4, 4),
-    fused=True,
     rotary=1 / 4,
 )
 
@@ -310,7 +312,45 @@ MEASURED = {
 NEAREST = {"gemma3_text": _GEMMA3._replace(before=_GEMMA3.before + _GEMMA_QK_NORM)}
 """Families put together from what was measured in others."""
 
-_FUSED_QKV = ("gpt2", "gpt_neox", "bloom", "falcon", "phi3", "mpt", "gpt_bigcode", "dbrx")
+_POINTWISE = {NORM_OUT, QKV_IN, UP_IN, ACTIVATED, PRODUCT, UP_COPY, STEPS, SECOND_IN, *_OTHERS.values()} - {
+    _OTHERS[NORM_INPUT],
+    _OTHERS[NORM_ROOTS],
+    _OTHERS[STATISTICS],
+}
+
+
+def compiled(rows: tuple[Saved, ...], stream: int) -> tuple[Saved, ...]:
+    """What a compiled layer keeps: its partitioner recomputes whatever pointwise operations give.
+
+    Norms' inputs stay, in the format of the residual stream; of the FFN what its
+    matrices gave. Not measured.
+
+    References
+    ----------
+    .. [1] PyTorch, ``torch/_functorch/partitioners.py``: min_cut_rematerialization_partition
+    """
+    kept = [row for row in rows if row.name not in _POINTWISE]
+    return tuple(
+        row._replace(bytes=tuple(min(e, stream * max(e // 4, 1)) for e in row.bytes))
+        if row.name in (NORM_INPUT, _OTHERS[NORM_INPUT])
+        else row
+        for row in kept
+    )
+
+
+def selected(shape: Shape, kernel: str) -> tuple[Saved, ...]:
+    """What selective checkpointing keeps beside a layer's input: attention, and every second matrix product.
+
+    References
+    ----------
+    .. [1] PyTorch, ``torch/utils/checkpoint.py``: create_selective_checkpoint_contexts
+    .. [2] torchtitan, ``distributed/activation_checkpoint.py``: the operations to save, every second mm
+    """
+    attention = [row for row in block_of(shape)[0].attention[kernel] if row.name in (Q, V, RESULT, LSE)]
+    if shape.gated:
+        down = Saved(N_("FFN: result"), size.hidden, SAME)
+        return (*attention, Saved(GATE, size.inner, SAME), down)
+    return (*attention, Saved(N_("FFN: input of the activation"), size.inner, SAME))
 
 
 def kernel_of(shape: Shape, attention: str, arithmetic: int, dropout: bool, sequences: int) -> str:
@@ -360,7 +400,6 @@ def block_of(shape: Shape) -> tuple[Block, bool]:
         after=after,
         final=final,
         working=_LLAMA.working if shape.gated else _GPT_NEOX.working,
-        fused=shape.family in _FUSED_QKV,
         rotary=0 if shape.positions or shape.family in ("bloom", "mpt") else 1,
     )
     return block, False

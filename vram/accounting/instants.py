@@ -216,6 +216,9 @@ def _made(common: Common, part: Part, layers: Layers, have: Holdings, point: Poi
 def _points(scenario: Scenario, held: Formats, rows: Kept, found: Sizes) -> list[Point]:
     """The fullest instants of a layer's backward: at the FFN's activation, and at the softmax where scores are kept."""
     numbers, working = rows.numbers, rows.block.working[held.arithmetic]
+    if scenario.batch.compile:
+        # One kernel: the product again, and the gradients of product, gate and up.
+        working = 16 if held.arithmetic == FP32 else 8
     stream = N_("Gradients of the residual stream")
     gated = scenario.model.shape.gated
     # The gradient of a gate's input meets that of the up projection's; without a gate there is only one.

@@ -12,7 +12,7 @@ from ..formulas import pytorch_loss as loss
 from ..scenario import Scenario
 from ..shape import Shape
 from ..terms import N_, Term
-from .blocks import START, Block, Saved, block_of, kernel_of
+from .blocks import SCORES, START, Block, Saved, block_of, compiled, kernel_of, selected
 from .formats import Formats
 from .lora import adapted_inputs, adapter_rows, first_layer_lacks, frozen
 
@@ -140,6 +140,8 @@ def kept(scenario: Scenario, held: Formats) -> Kept:
         saved += block.dropout or _MASKS
         if kernel == "eager" and not block.drops:
             saved += _DROPPED_SCORES
+    if batch.compile:
+        saved = compiled(saved, held.stream)
     if not full:
         saved = frozen(saved, held)
     rows = [(row, {}) for row in saved]
@@ -149,7 +151,10 @@ def kept(scenario: Scenario, held: Formats) -> Kept:
         if batch.recompute in ("none", "selective"):
             lacking = first_layer_lacks(shape, recipe, kernel)
     layer = _layer(_rows(rows, held, numbers, shape, scenario.layout.tp), lacking)
-    checkpoint = _layer(_rows([(_CHECKPOINT._replace(bytes=(held.stream,) * 3), {})], held, numbers, shape, 1), set())
+    inputs = (_CHECKPOINT._replace(bytes=(held.stream,) * 3),)
+    if batch.recompute == "selective" and batch.attention == "flash":
+        inputs += selected(shape, kernel)
+    checkpoint = _alike(_rows([(row, {}) for row in inputs], held, numbers, shape, scenario.layout.tp))
     behind = [
         evaluate(row.name, "output" if row.formula is loss.logits else "activations", row.formula, numbers, e=e)
         for row in (block.final if full else frozen(block.final, held))
@@ -178,22 +183,25 @@ def kept(scenario: Scenario, held: Formats) -> Kept:
 
 def _layer(rows: list[Row], lacking: set[str]) -> Layer:
     """Sort rows by what decides for how many layers they are held."""
-    marked = [
-        row._replace(core=row.saved.formula in _CORE, lacking=row.saved.name in lacking)
-        if row.saved.formula in _CORE or row.saved.name in lacking
-        else row
-        for row in rows
-    ]
-    sorts: dict[tuple[int, bool, bool], list[Row]] = {}
-    for row in marked:
-        sorts.setdefault((row.saved.until, row.core, row.lacking), []).append(row)
-    return Layer(
-        tuple(marked),
-        tuple(
-            Sort(*key, tuple(same), int(each) if (each := sum([row.each for row in same])) == int(each) else None)
-            for key, same in sorts.items()
-        ),
-    )
+    marked, sorts = [], {}
+    for row in rows:
+        core, lacks = row.saved.formula in _CORE, row.saved.name in lacking
+        if core or lacks:
+            row = row._replace(core=core, lacking=lacks)
+        marked.append(row)
+        sorts.setdefault((row.saved.until, core, lacks), []).append(row)
+    return Layer(tuple(marked), tuple(_sort(*key, same) for key, same in sorts.items()))
+
+
+def _alike(rows: list[Row]) -> Layer:
+    """Rows that are held for equally many layers."""
+    rows = [row._replace(saved=row.saved._replace(until=SCORES)) for row in rows]
+    return Layer(tuple(rows), (_sort(SCORES, False, False, rows),))
+
+
+def _sort(until: int, core: bool, lacking: bool, rows: list[Row]) -> Sort:
+    each = sum([row.each for row in rows])
+    return Sort(until, core, lacking, tuple(rows), int(each) if each == int(each) else None)
 
 
 _CHECKPOINT = Saved(N_("Checkpoints: inputs of recomputed layers"), size.hidden, (0, 0, 0))

@@ -71,9 +71,14 @@ def layers_held(scenario: Scenario, n_stage: int) -> Layers:
     recomputed = 0
     if batch.recompute != "none":
         recomputed = n if batch.recompute_layers == "all" else min(batch.recompute_layers // layout.vpp, n)
-    checkpoints, segment = checkpoints_of(batch.recompute, recomputed)
-    selective = recomputed if batch.recompute == "selective" else 0
-    return Layers(n - recomputed, selective, checkpoints, segment)
+    if batch.recompute == "selective":
+        # Without scores to throw away, selective checkpointing keeps matrix products and recomputes the rest.
+        return (
+            Layers(n - recomputed, 0, recomputed, 1)
+            if batch.attention == "flash"
+            else Layers(n - recomputed, recomputed, 0, 0)
+        )
+    return Layers(n - recomputed, 0, *checkpoints_of(batch.recompute, recomputed))
 
 
 def _stage(common: Common, stage: int, share: Share, host: list[Term]) -> Stage:
