@@ -9,7 +9,7 @@ from ..formulas import pytorch_activations as size
 from ..formulas import pytorch_states as states
 from ..scenario import Scenario
 from ..terms import N_, Bundle, Moment, Term
-from . import loss
+from . import loss, overheads
 from .blocks import ACTIVATION, FP32, SCORES
 from .formats import Formats
 from .gathering import gathered, last_gradients, unreduced
@@ -80,6 +80,7 @@ class Share(NamedTuple):
     inside: dict[bool, list[Bundle]]
     ending: Bundle
     optimizer: Moment
+    pool: Term | None
 
 
 def prepare(scenario: Scenario, held: Formats, rows: Kept, found: Sizes) -> Common:
@@ -129,6 +130,7 @@ def share(common: Common, part: Part, layers: Layers, have: Holdings, inputs: Te
         },
         ending=Bundle(resident + (_last_gradients(common, part) or have.gradients)),
         optimizer=Moment(N_("Optimizer step"), "optimizer", resident + have.gradients + have.temporary),
+        pool=None if held.base else overheads.reduction_pool(scenario, held.gradients, part.trained, part.root),
     )
 
 
@@ -217,8 +219,8 @@ def _points(scenario: Scenario, held: Formats, rows: Kept, found: Sizes) -> list
     """The fullest instants of a layer's backward: at the FFN's activation, and at the softmax where scores are kept."""
     numbers, working = rows.numbers, rows.block.working[held.arithmetic]
     if scenario.batch.compile:
-        # One kernel: the product again, and the gradients of product, gate and up.
-        working = 16 if held.arithmetic == FP32 else 8
+        # One kernel: the gradients of product, gate and up.
+        working = 12 if held.arithmetic == FP32 else 6
     stream = N_("Gradients of the residual stream")
     gated = scenario.model.shape.gated
     # The gradient of a gate's input meets that of the up projection's; without a gate there is only one.

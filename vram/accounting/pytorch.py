@@ -60,7 +60,7 @@ def _states_only(scenario: Scenario, have: Holdings, stage: int) -> Stage:
         Moment(N_("End of backward"), "backward", resident + have.gradients),
         Moment(N_("Optimizer step"), "optimizer", resident + have.gradients + have.temporary),
     ]
-    cached, context = overheads.terms(scenario, max(moment.bytes for moment in moments))
+    cached, context = overheads.terms(scenario, max(moments, key=lambda moment: moment.bytes))
     return Stage(stage, scenario.layout.gpus // scenario.layout.pp, moments, cached, context, have.host)
 
 
@@ -97,7 +97,7 @@ def _stage(common: Common, stage: int, share: Share, host: list[Term]) -> Stage:
     if part.first and not common.held.base:
         saved.append(ids(rows.numbers))
 
-    cached, context = overheads.terms(scenario, max([moment.bytes for moment in moments]))
+    cached, context = overheads.terms(scenario, max(moments, key=lambda moment: moment.bytes), share.pool)
     return Stage(
         stage=stage,
         gpus=scenario.layout.gpus // scenario.layout.pp,

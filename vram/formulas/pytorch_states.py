@@ -18,6 +18,7 @@ __all__ = [
     "nf4_double",
     "overhead",
     "percentage",
+    "reduction_pool",
     "sharded",
 ]
 
@@ -119,6 +120,19 @@ def cublas_workspace(M_workspace):
     .. [1] PyTorch, ``aten/src/ATen/cuda/CublasHandlePool.cpp``: 32 MiB on Hopper, else 2 × 4 MiB + 8 × 16 KiB
     """
     return M_workspace
+
+
+def reduction_pool(beta, phi_gpu, phi_unit, N_shard, D_tp, M_live):
+    """What the stream that reduces gradients keeps for itself: their shards and the largest unit, less what is alive.
+
+    The caching allocator gives memory back only to the stream it came from.
+
+    References
+    ----------
+    .. [1] PyTorch, ``torch/distributed/fsdp/_fully_shard/_fsdp_collectives.py``: foreach_reduce runs in its own stream
+    .. [2] PyTorch, ``c10/cuda/CUDACachingAllocator.cpp``: blocks belong to a stream
+    """
+    return beta * phi_gpu / (N_shard * D_tp) + beta * phi_unit / D_tp - M_live
 
 
 def overhead(M_overhead):
