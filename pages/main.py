@@ -1,16 +1,16 @@
 """What every page shares: navigation, the GPU and the unit, the result strip; then the page itself."""
 
 import streamlit as st
+
 from pages.parts import controls, state, strip
 from pages.parts.header import show_header
-from pages.parts.text import _, said
-
+from pages.parts.text import _
 from vram import estimate
 
-st.set_page_config(page_title="VRAM of a training run", page_icon="🧮", layout="wide")
 state.load()
-scenario, problems = state.current()
-st.session_state["_problems"] = problems
+st.set_page_config(page_title=_("Memory of a training run"), page_icon="🧮", layout="wide")
+scenario, problems, fixes = state.current()
+st.session_state.update(_problems=problems, _fixes=fixes)
 found = estimate(scenario)
 st.session_state["_found"] = found
 
@@ -26,8 +26,7 @@ show_header(pages, scenario)
 notices = st.container()
 page.run()
 with notices:
-    for problem in st.session_state["_link_problems"]:
-        st.warning(f"{problem.field}: {said(problem.message)}", icon=":material/link_off:")
+    controls.show_link_problems()
     for problem in st.session_state["_problems"]:
         controls.show_problem(problem)
 state.publish(scenario)

@@ -1,178 +1,168 @@
 """Parallelism: how the work is split over GPUs."""
 
+from dataclasses import replace
+
 import streamlit as st
 
 from pages.parts import controls
 from pages.parts.browser import plot
-from pages.parts.charts import grid, stacked_rows
+from pages.parts.charts import Band, grid, growth, stacked_rows
 from pages.parts.notes import show_notes
-from pages.parts.text import _, group_name, number, said, size, table, unit
+from pages.parts.text import _, counted, group_name, number, percent, said, table, unit
 from pages.parts.working import show_working
-from vram import ScenarioError, estimate, presets
+from vram import Scenario, ScenarioError, estimate, presets
 from vram.strategies import Strategy, strategies
 from vram.terms import N_, by_group
 from vram.traffic import traffic
 from vram.units import UNITS, significant
 from vram.working import total, work
 
-found = st.session_state["_found"]
-scenario = found.scenario
-layout = scenario.layout
-scale = UNITS[unit()]
+STATES = ("weights", "gradients", "optimizer")
 DEGREES = (1, 2, 4, 8, 16, 32, 64)
 GPUS = sorted({n * 2**k for n in (1, 3) for k in range(15)})
+MOST_STAGES = 24
 
-st.header(_("Parallelism: how the work is split"))
-left, right = st.columns([5, 6], gap="large")
+found = st.session_state["_found"]
+scenario: Scenario = found.scenario
+layout = scenario.layout
+card = presets.gpu(scenario.hardware.gpu)
+scale = UNITS[unit()]
 
-with left:
+
+def show_controls() -> None:
+    """All degrees; what is left of the GPUs is data parallel."""
     controls.steps("gpus", _("GPUs"), GPUS, _("All of them, $N$."))
-    controls.steps(
-        "tp",
-        _("Tensor parallel"),
-        DEGREES,
-        _("GPUs that share each layer's matrices, $D_{tp}$. Best inside one machine."),
-    )
-    controls.steps(
-        "pp", _("Pipeline parallel"), (*DEGREES, 3, 5, 6, 10, 12, 20), _("Stages of consecutive layers, $D_{pp}$.")
-    )
+    split = _("GPUs that share each layer's matrices, $D_{tp}$. Best inside one machine.")
+    controls.steps("tp", _("Tensor parallel"), DEGREES, split)
+    controls.steps("pp", _("Pipeline parallel"), (*DEGREES, 3, 5, 6, 10, 12, 20), _("Stages of layers, $D_{pp}$."))
     zeros = {0: _("none"), 1: "ZeRO-1", 2: "ZeRO-2", 3: "ZeRO-3"}
-    controls.choice(
-        "zero",
-        _("Sharding over the data-parallel GPUs"),
-        zeros,
-        _("1: optimizer states; 2: gradients too; 3: weights too (as FSDP)."),
-    )
+    what = _("1: optimizer states; 2: gradients too; 3: weights too (as FSDP).")
+    controls.choice("zero", _("Sharding over the data-parallel GPUs"), zeros, what)
     offloads = {"none": _("none"), "optimizer": "ZeRO-Offload", "all": "ZeRO-Infinity"}
-    controls.choice(
-        "offload",
-        _("Offload"),
-        offloads,
-        _(
-            "To CPU memory: optimizer states and gradients; or, on top of ZeRO-3, the weights too, to CPU memory or NVMe."
-        ),
-    )
-    controls.switch(
-        "sp",
-        _("Sequence parallel"),
-        _("Splits norms and dropout over the tensor-parallel GPUs as well, along the sequence."),
-    )
+    where = _("Optimizer states and gradients to CPU memory; with ZeRO-3 the weights too, to CPU memory or NVMe.")
+    controls.choice("offload", _("Offload"), offloads, where)
+    along = _("Splits norms and dropout over the tensor-parallel GPUs as well, along the sequence.")
+    controls.switch("sp", _("Sequence parallel"), along)
     with st.expander(_("More"), icon=":material/tune:"):
         controls.steps("cp", _("Context parallel"), DEGREES, _("GPUs that share one sequence, $D_{cp}$."))
-        controls.steps(
-            "vpp", _("Chunks of layers per stage"), (1, 2, 3, 4, 5, 6, 8, 10), _("Interleaved pipeline schedule.")
-        )
-        controls.steps(
-            "shard",
-            _("GPUs in one sharding group"),
-            ("all", 1, 2, 4, 8, 16, 32, 64),
-            _("Hybrid sharding: shards inside the group, copies between groups."),
-        )
-        controls.whole(
-            "per_node",
-            _("GPUs per machine"),
-            8,
-            _("For offloading, the grid, and tensor parallelism in the table below."),
-        )
+        chunks = (1, 2, 3, 4, 5, 6, 8, 10)
+        controls.steps("vpp", _("Chunks of layers per stage"), chunks, _("Interleaved pipeline schedule."))
+        hybrid = _("Hybrid sharding: shards inside the group, copies between groups.")
+        controls.steps("shard", _("GPUs in one sharding group"), ("all", *DEGREES), hybrid)
+        machine = _("For offloading, the grid, and tensor parallelism in the table below.")
+        controls.whole("per_node", _("GPUs per machine"), 8, machine)
 
-with right:
-    st.subheader(
-        _("{gpus:,} GPUs = DP {dp:,} × PP {pp:,} × TP {tp:,}").format(
-            gpus=layout.gpus, dp=layout.dp, pp=layout.pp, tp=layout.tp
-        )
-        + (f" × CP {layout.cp:,}" if layout.cp > 1 else "")
-    )
+
+def show_layout() -> None:
+    """The degrees, what the layout did that one would not expect, and a picture of it."""
+    degrees = [("DP", layout.dp), ("PP", layout.pp), ("TP", layout.tp)]
+    degrees += [("CP", layout.cp)] if layout.cp > 1 else []
+    product = " × ".join(f"{name} {degree:,}" for name, degree in degrees)
+    head = counted("{gpus:,} GPU = {product}", "{gpus:,} GPUs = {product}", layout.gpus)
+    st.subheader(head.format(gpus=layout.gpus, product=product))
     st.markdown(_("Data parallel is what is left of the GPUs: **DP = {dp:,}**.").format(dp=layout.dp))
     for note in found.notes:
         st.info(said(note), icon=":material/info:")
-    figure, alt = grid(layout.dp * layout.cp, layout.pp, layout.tp, scenario.hardware.per_node)
+    figure, alt, caption = grid(layout.dp * layout.cp, layout.pp, layout.tp, scenario.hardware.per_node)
     plot(figure, "grid", alt)
-    st.markdown(_("A cell is a GPU with its rank, a colour a machine. Tensor-parallel GPUs are neighbours."))
+    st.markdown(caption)
 
-st.subheader(_("Strategies side by side"))
-rows, bars = [], []
-here = Strategy(_("▸ this scenario"), N_("as set above"), scenario)
-for name, meaning, other in (here, *strategies(scenario)):
-    if isinstance(other, ScenarioError):
-        rows.append([name, "–", "–", "", "", "", said(other.message)])
-        continue
-    result = estimate(other)
-    states = [t for t in result.worst.terms if t.group in ("weights", "gradients", "optimizer")]
-    formula, host = total(states), result.host_bytes_per_node
-    rows.append(
-        [
-            name,
-            number(result.device_bytes),
-            _(result.verdict),
-            number(sum(t.bytes for t in states)),
-            f"${formula}$" if formula else "",
-            number(host) if host else "",
-            _(meaning),
-        ]
-    )
-    bars.append((name, {group: held / scale for group, held in by_group(result.worst.terms).items()}))
-words = ", ".join(f"{name} {significant(sum(parts.values()))} {unit()}" for name, parts in bars)
-plot(
-    stacked_rows(bars, f" {unit()}", found.capacity_bytes / scale),
-    "strategies",
-    _("Memory per GPU by strategy: {rows}.").format(rows=words),
-)
-table(
-    [
-        _("Strategy"),
-        _("Total, {unit}").format(unit=unit()),
-        _("On {gpu}").format(gpu=presets.gpu(scenario.hardware.gpu).name),
-        _("Model states, {unit}").format(unit=unit()),
-        _("Formula"),
-        _("CPU memory of each machine, {unit}").format(unit=unit()),
-        _("What it does"),
-    ],
-    rows,
-    align="lrlrlrl",
-)
 
-if len(found.stages) > 1:
+def show_strategies() -> None:
+    """The article's questions 11 and 13 for this scenario."""
+    st.subheader(_("Strategies side by side"))
+    rows, bars = [], []
+    here = Strategy(_("▸ this scenario"), N_("as set above"), scenario)
+    for name, meaning, other in (here, *strategies(scenario)):
+        if isinstance(other, ScenarioError):
+            rows.append([name, "–", "–", "", "", "", said(other.message)])
+            continue
+        result = estimate(other)
+        states = [t for t in result.worst.terms if t.group in STATES]
+        formula, host = total(states), result.host_bytes_per_node
+        cells = [number(result.device_bytes), _(result.verdict), number(sum(t.bytes for t in states))]
+        cells += [f"${formula}$" if formula else "", number(host) if host else "", _(meaning)]
+        rows.append([name, *cells])
+        bars.append((name, _in_unit(result.worst.terms)))
+    _plot_bars(bars, "strategies", _("Memory per GPU by strategy: {rows}."))
+    head = [_("Strategy"), _("Total, {unit}"), _("On {gpu}"), _("Model states, {unit}"), _("Formula")]
+    head += [_("CPU memory of each machine, {unit}"), _("What it does")]
+    table([title.format(unit=unit(), gpu=card.name) for title in head], rows, align="lrlrlrl")
+
+
+def show_growth() -> None:
+    """The article's limit: with many GPUs the optimizer's share vanishes."""
+    st.subheader(_("Adding GPUs"))
+    ranks = layout.tp * layout.pp * layout.cp
+    zero = 3 if layout.offload == "all" else layout.zero or 1
+    points, sums = [], []
+    for replicas in (2**n for n in range(11)):
+        try:
+            other = replace(scenario, layout=replace(layout, gpus=ranks * replicas, zero=zero, shard="all"))
+        except ScenarioError:
+            break
+        points.append(other.layout.gpus)
+        sums.append(by_group(estimate(other).worst.terms))
+    bands = [Band(group_name(group), group, "", [held[group] / scale for held in sums]) for group in STATES]
+    figure = growth(points, bands, layout.gpus, _("GPUs, with TP and PP as they are"))
+    figure["layout"]["xaxis"] |= {"type": "log", "tickvals": points[::2]}
+    first, last = (percent(held["optimizer"] / (sum(held[g] for g in STATES) or 1)) for held in (sums[0], sums[-1]))
+    alt = _("Model states per GPU as GPUs are added: the optimizer's share goes from {first} to {last}.")
+    plot(figure, "adding", alt.format(first=first, last=last))
+    rest = _("With ZeRO-{zero}, what is sharded goes to 0 as replicas are added; the rest stays.")
+    st.markdown(rest.format(zero=zero))
+
+
+def show_stages() -> None:
+    """A bar for each distinct stage; neighbours that hold the same are one bar."""
     st.subheader(_("Pipeline stages"))
-    stages, start = [], 0
+    runs: list[list] = []
     for stage in found.stages:
-        if stages and [t.bytes for t in stages[-1][1].terms] == [t.bytes for t in stage.terms]:
-            stages[-1] = (stages[-1][0], stages[-1][1], stage.stage)
+        if runs and [t.bytes for t in runs[-1][0].terms] == [t.bytes for t in stage.terms]:
+            runs[-1][1] = stage
         else:
-            stages.append((stage.stage, stage, stage.stage))
-    named = [
-        (
-            _("stage {n}").format(n=f"{a + 1}–{b + 1}" if b > a else a + 1),
-            {g: v / scale for g, v in by_group(s.terms).items()},
-        )
-        for a, s, b in stages
-    ]
-    plot(
-        stacked_rows(named, f" {unit()}", found.capacity_bytes / scale),
-        "stages",
-        _("Memory per GPU by pipeline stage: {rows}.").format(
-            rows=", ".join(f"{n} {sum(p.values()):.3g} {unit()}" for n, p in named)
-        ),
-    )
-    st.markdown(
-        _("Stage i of p holds the activations of min(m, p − i + 1) micro-batches at once, so the first is the fullest.")
-    )
+            runs.append([stage, stage])
+    bars = []
+    for first, last in runs[:: -(-len(runs) // MOST_STAGES)]:
+        numbers = f"{first.stage + 1}–{last.stage + 1}" if last is not first else f"{first.stage + 1}"
+        bars.append((_("stage {n}").format(n=numbers), _in_unit(first.terms)))
+    _plot_bars(bars, "stages", _("Memory per GPU by pipeline stage: {rows}."))
+    st.markdown(_("Stage i of p holds the activations of min(m, p − i + 1) micro-batches: the first is the fullest."))
 
-st.subheader(_("Sent by each GPU in a step"))
-sent = traffic(scenario)
-if sent:
-    card = presets.gpu(scenario.hardware.gpu)
-    table(
-        [_("What"), _("Size, {unit}").format(unit=unit()), _("Formula")],
-        [[_(t.name), number(t.bytes), f"${work(t).symbols}$"] for t in sent],
-        align="lrl",
-    )
-    st.markdown(
-        _(
-            "Ring algorithms: an all-reduce is a reduce-scatter and an all-gather. Inside a machine {gpu} have {link} ({speed:,} GB/s, both directions)."
-        ).format(gpu=card.name, link=card.link, speed=card.link_gb_per_s)
-    )
-else:
-    st.markdown(_("Nothing: one GPU has nobody to send to."))
 
+def show_traffic() -> None:
+    """What each GPU sends, by cause."""
+    st.subheader(_("Sent by each GPU in a step"))
+    sent = traffic(scenario)
+    if not sent:
+        st.markdown(_("Nothing: this layout has nobody to send to."))
+        return
+    head = [_("What"), _("Size, {unit}").format(unit=unit()), _("Formula")]
+    table(head, [[_(t.name), number(t.bytes), f"${work(t).symbols}$"] for t in sent], align="lrl")
+    rings = _("Ring algorithms: an all-reduce is a reduce-scatter and an all-gather.")
+    link = _("GPUs of one machine are joined by {link}, {speed:,} GB/s each, both directions ({gpu}).")
+    st.markdown(rings + " " + link.format(gpu=card.name, link=card.link, speed=card.link_gb_per_s))
+
+
+def _in_unit(terms: list) -> dict[str, float]:
+    return {group: held / scale for group, held in by_group(terms).items()}
+
+
+def _plot_bars(bars: list[tuple[str, dict[str, float]]], key: str, alt: str) -> None:
+    words = ", ".join(f"{name} {significant(sum(parts.values()))} {unit()}" for name, parts in bars)
+    plot(stacked_rows(bars, f" {unit()}", found.capacity_bytes / scale), key, alt.format(rows=words))
+
+
+st.header(_("Parallelism: how the work is split"))
+left, right = st.columns([5, 6], gap="large")
+with left:
+    show_controls()
+with right:
+    show_layout()
+show_strategies()
+show_growth()
+if len(found.stages) > 1:
+    show_stages()
+show_traffic()
 show_notes("parallelism")
 show_working(found, ("weights", "gradients", "optimizer", "activations"))

@@ -47,9 +47,10 @@ def _table(found: Estimate) -> str:
     def row(name: str, count: int, note: str = "") -> str:
         return f"  {name:<{width}}  {in_unit(count, unit):>9} {unit:<3} {note}".rstrip()
 
+    place = f"stage {stage.stage + 1} of {len(found.stages)}, the fullest"
     lines = [
         f"{scenario.model.preset}, {found.parameters:,} parameters, {found.trainable_parameters:,} trained",
-        f"one of {stage.gpus} GPUs of stage {stage.stage + 1} of {len(found.stages)}, the fullest ({scenario.framework}):",
+        f"each of the {stage.gpus} GPUs of {place} ({scenario.framework}):",
         *(row(t.name, t.bytes, f"{100 * t.bytes / found.device_bytes:3.0f} %") for t in stage.terms),
         row("total", found.device_bytes),
         "by group: "

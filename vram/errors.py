@@ -59,4 +59,6 @@ def quoted(text: object) -> str:
     text = str(text)
     if not text:
         return "an empty value"
-    return f"'{text}'" if re.fullmatch(r"[\w.+-]{1,40}", text, re.ASCII) else "this text"
+    # Nothing that a viewer could take for a link: a dot only in front of a digit, as in llama-3.1-8b.
+    harmless = re.fullmatch(r"(?!www)(?:[\w+-]|\.(?=\d)){1,40}", text, re.ASCII | re.IGNORECASE)
+    return f"'{text}'" if harmless else "this text"

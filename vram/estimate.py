@@ -138,7 +138,7 @@ def _notes(scenario: Scenario) -> list[Message]:
         held = -(-shape.kv_heads // layout.tp)
         notes.append(
             Message(
-                "{tp} tensor-parallel GPUs cannot share {kv} KV heads evenly: each holds {held}, some of them replicated.",
+                "{tp} tensor-parallel GPUs cannot share {kv} KV heads: each holds {held}, some of them replicated.",
                 tp=layout.tp,
                 kv=shape.kv_heads,
                 held=held,
@@ -154,6 +154,16 @@ def _notes(scenario: Scenario) -> list[Message]:
                 more=layers.count(layers[0]),
                 most=layers[0],
                 least=layers[-1],
+            )
+        )
+    card = presets.gpu(scenario.hardware.gpu)
+    if layout.tp > min(card.domain, scenario.hardware.per_node):
+        notes.append(
+            Message(
+                "Tensor parallelism over {tp} GPUs leaves the {domain} that {link} joins; it needs the fastest link.",
+                tp=layout.tp,
+                domain=min(card.domain, scenario.hardware.per_node),
+                link=card.link,
             )
         )
     if layout.sp and layout.tp == 1:

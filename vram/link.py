@@ -86,6 +86,8 @@ def spell_pairs(scenario: Scenario) -> dict[str, str]:
     # A shape that overrides cannot say goes whole, and then needs none of them.
     plain = values if "shape" in values else _fields(presets.model(scenario.model.preset).shape)
     usual = DEFAULTS | {key: plain[key] for key in SHAPE_KEYS}
+    if "shape" in values:
+        usual["model"] = "custom"
     return {
         key: RULES[key].spell(values[key]) if key in RULES else str(values[key])
         for key in _ORDER

@@ -7,6 +7,7 @@ grammar, the page's controls and the checks all read it from there.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field, fields, replace
 
 from . import presets
@@ -275,15 +276,14 @@ class Scenario:
     def _check_against_shape(self) -> None:
         shape, layout = self.model.shape, self.layout
         if shape.heads % layout.tp:
-            nearest = nearest_divisors(shape.heads, layout.tp)
+            nearest = nearest_divisors(math.gcd(shape.heads, layout.gpus // (layout.pp * layout.cp)), layout.tp)
             message = Message(
-                "{tp} does not divide the {heads} attention heads; the nearest that do: {near}.",
+                "{tp} does not divide the {heads} attention heads; the nearest that works: {near}.",
                 tp=layout.tp,
                 heads=shape.heads,
                 near=", ".join(map(str, nearest)),
             )
-            working = [n for n in reversed(nearest) if layout.gpus % (n * layout.pp * layout.cp) == 0]
-            raise ScenarioError("tp", layout.tp, message, fix={"tp": (working or nearest)[0]}, drop=("tp", "heads"))
+            raise ScenarioError("tp", layout.tp, message, fix={"tp": nearest[-1]}, drop=("tp", "heads"))
         if layout.pp > shape.layers:
             near = nearest_divisors(layout.gpus // (layout.tp * layout.cp), shape.layers, shape.layers)[0]
             message = Message(
@@ -343,7 +343,8 @@ class Scenario:
             Naming the field, the value and what is allowed.
         """
         given = {key: value for key, value in values.items() if value is not None}
-        preset = presets.model(str(given.get("model", DEFAULTS["model"])))
+        brought = shape is not None or "shape" in given
+        preset = presets.model(str(given.get("model", "custom" if brought else DEFAULTS["model"])))
         if shape is None:
             shape = decode_shape(str(given["shape"])) if "shape" in given else preset.shape
         overrides = {key: given[key] for key in SHAPE_KEYS if key in given}

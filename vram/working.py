@@ -17,7 +17,7 @@ from .formulas import SYMBOLS
 from .terms import Term
 from .units import significant
 
-__all__ = ["Working", "expression", "inline", "meaning", "sources", "total", "warm_up", "work"]
+__all__ = ["Working", "expression", "formula", "inline", "meaning", "sources", "total", "warm_up", "work"]
 
 _COEFFICIENTS = ("beta", "e")
 
@@ -59,6 +59,14 @@ def total(terms: list[Term]) -> str | None:
     summands = [expression(term.formula, _put_in(term.numbers)) for term in terms]
     written = {symbol: SYMBOLS[name][0] for _found, symbols in summands for name, symbol in symbols.items()}
     return sympy.latex(sympy.Add(*(found for found, _symbols in summands)), symbol_names=written)
+
+
+def formula(function: Callable) -> str:
+    """A formula function in LaTeX, with its symbols."""
+    import sympy
+
+    found, symbols = expression(function)
+    return sympy.latex(found, symbol_names={symbol: SYMBOLS[name][0] for name, symbol in symbols.items()})
 
 
 def inline(term: Term) -> str:

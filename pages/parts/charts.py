@@ -7,6 +7,7 @@ list of them, longest first, and the browser takes the first that has room.
 from __future__ import annotations
 
 import math
+from typing import NamedTuple
 
 from vram import Estimate, presets
 from vram.terms import GROUPS, Term
@@ -27,7 +28,7 @@ COLOURS = {
 """A group's colour and that of the text on it: Okabe and Ito's palette, made to be told apart by everyone."""
 
 GLIDE = {"duration": 250, "easing": "cubic-in-out"}
-_MOST_NUMBERS = 16
+_MOST_ROWS, _MOST_COLUMNS = 16, 128
 
 
 def square(group: str) -> str:
@@ -198,28 +199,38 @@ def plain_rows(rows: list[tuple[str, float, str]], group: str) -> dict:
     return {"data": [bar], "layout": layout}
 
 
-def growth(points: list[int], parts: dict[str, list[float]], at: int, axis: str) -> dict:
-    """How two parts of the activations grow, stacked; ``at`` is where the scenario stands on the axis."""
-    lines = []
-    for (name, values), pattern in zip(parts.items(), ("", "/"), strict=True):
-        lines.append(
-            {
-                "type": "scatter",
-                "mode": "lines",
-                "stackgroup": "one",
-                "name": name,
-                "x": points,
-                "y": values,
-                "customdata": [significant(v) for v in values],
-                "line": {"color": COLOURS["activations"][0], "width": 2},
-                "fillpattern": {"shape": pattern, "size": 6, "solidity": 0.4},
-                "hovertemplate": f"%{{customdata}} {unit()}<extra>{name}</extra>",
-            }
-        )
+class Band(NamedTuple):
+    """One band of a stacked area: its name, its group's colour, a fill pattern, its values."""
+
+    name: str
+    group: str
+    pattern: str
+    values: list[float]
+
+
+def growth(points: list[int], bands: list[Band], at: int, axis: str) -> dict:
+    """How parts of the memory grow or shrink, stacked; ``at`` is where the scenario stands on the axis."""
+    lines = [
+        {
+            "type": "scatter",
+            "mode": "lines",
+            "stackgroup": "one",
+            "name": band.name,
+            "x": points,
+            "y": band.values,
+            "customdata": [significant(v) for v in band.values],
+            "line": {"color": COLOURS[band.group][0], "width": 2},
+            "fillpattern": {"shape": band.pattern, "size": 6, "solidity": 0.4},
+            "hovertemplate": f"%{{customdata}} {unit()}<extra>{band.name}</extra>",
+        }
+        for band in bands
+    ]
     line = {"width": 2, "dash": "dot"}
     layout = _layout(
-        300,
-        margin={"l": 8, "r": 12, "t": 48, "b": 44},
+        260 + 20 * len(bands),
+        # Plotly cannot animate a patterned area.
+        transition=None,
+        margin={"l": 8, "r": 12, "t": 12 + 20 * len(bands), "b": 44},
         hovermode="x unified",
         showlegend=True,
         legend={"orientation": "v", "x": 0, "y": 1.02, "yanchor": "bottom", "bgcolor": "rgba(0,0,0,0)"},
@@ -237,82 +248,74 @@ def growth(points: list[int], parts: dict[str, list[float]], at: int, axis: str)
     return {"data": lines, "layout": layout}
 
 
-def grid(dp: int, pp: int, tp: int, per_node: int) -> tuple[dict, str]:
+def grid(dp: int, pp: int, tp: int, per_node: int) -> tuple[dict, str, str]:
     """The GPUs as a grid: a row for each replica (data parallel), a block for each stage, a cell for each GPU.
 
     Ranks count tensor-parallel GPUs first, then data-parallel ones, then stages,
-    as Megatron-LM numbers them; a number in a cell is the rank, a colour the machine.
+    as Megatron-LM numbers them. Returns the figure, the same in words, and a caption.
     """
-    columns = pp * tp
-    ranks = [
-        [stage * dp * tp + replica * tp + shard for stage in range(pp) for shard in range(tp)] for replica in range(dp)
-    ]
-    nodes = [[rank // per_node for rank in row] for row in ranks]
-    shown = columns <= _MOST_NUMBERS and dp <= 2 * _MOST_NUMBERS
-    hover = [
+    columns, shown = min(pp * tp, _MOST_COLUMNS), min(dp, _MOST_ROWS)
+    stages = -(-columns // tp)
+    ranks = [[j // tp * dp * tp + i * tp + j % tp for j in range(columns)] for i in range(shown)]
+    hover = _("rank {rank}, machine {machine}<br>replica {dp}, stage {pp}, shard {tp}")
+    texts = [
         [
-            _("rank {rank}, machine {node}<br>replica {dp}, stage {pp}, shard {tp}").format(
-                rank=ranks[i][j], node=nodes[i][j] + 1, dp=i + 1, pp=j // tp + 1, tp=j % tp + 1
-            )
-            for j in range(columns)
+            hover.format(rank=rank, machine=rank // per_node + 1, dp=i + 1, pp=j // tp + 1, tp=j % tp + 1)
+            for j, rank in enumerate(row)
         ]
-        for i in range(dp)
+        for i, row in enumerate(ranks)
     ]
+    numbered = columns <= 16
     cells = {
         "type": "heatmap",
-        "z": [[node % 8 for node in row] for row in nodes],
+        "z": [[rank // per_node % (len(_MACHINES)) for rank in row] for row in ranks],
         "zmin": 0,
-        "zmax": 8,
-        "text": ranks if shown else [],
-        "texttemplate": "%{text}" if shown else "",
+        "zmax": len(_MACHINES) - 1,
+        "text": ranks,
+        "texttemplate": "%{text}" if numbered else "",
         "textfont": {"color": "#000000", "size": 12},
-        "customdata": hover,
+        "customdata": texts,
         "hovertemplate": "%{customdata}<extra></extra>",
         "xgap": 2,
         "ygap": 2,
         "showscale": False,
-        "colorscale": [[i / 8, shade] for i, shade in enumerate(_MACHINES)],
+        "colorscale": [[i / (len(_MACHINES) - 1), shade] for i, shade in enumerate(_MACHINES)],
     }
+    axis = {"showgrid": False, "zeroline": False, "fixedrange": True}
+    line = {"width": 2}
     layout = _layout(
-        int(min(420, 70 + 30 * dp)),
+        70 + 24 * shown,
         margin={"l": 8, "r": 12, "t": 30, "b": 8},
-        xaxis={
+        xaxis=axis
+        | {
             "side": "top",
-            "tickvals": [stage * tp + (tp - 1) / 2 for stage in range(pp)],
-            "ticktext": [_("stage {n}").format(n=stage + 1) for stage in range(pp)],
-            "showgrid": False,
-            "zeroline": False,
-            "fixedrange": True,
+            "tickvals": [stage * tp + (tp - 1) / 2 for stage in range(stages)] if stages <= 16 else [],
+            "ticktext": [_("stage {n}").format(n=stage + 1) for stage in range(stages)]
+            if stages <= 4
+            else [f"{stage + 1}" for stage in range(stages)],
             "range": [-0.5, max(columns, 8) - 0.5],
         },
-        yaxis={
+        yaxis=axis
+        | {
             "autorange": "reversed",
-            "tickvals": list(range(dp)) if dp <= 16 else [],
-            "ticktext": [_("replica {n}").format(n=i + 1) for i in range(dp)],
-            "showgrid": False,
-            "zeroline": False,
-            "fixedrange": True,
+            "tickvals": list(range(shown)),
+            "ticktext": [_("replica {n}").format(n=i + 1) for i in range(shown)],
             "automargin": True,
         },
         shapes=[
-            {
-                "type": "line",
-                "xref": "x",
-                "yref": "paper",
-                "x0": s * tp - 0.5,
-                "x1": s * tp - 0.5,
-                "y0": 0,
-                "y1": 1,
-                "line": {"width": 2},
-            }
-            for s in range(1, pp)
+            {"type": "line", "xref": "x", "yref": "paper", "x0": x, "x1": x, "y0": 0, "y1": 1, "line": line}
+            for x in (stage * tp - 0.5 for stage in range(1, stages))
         ],
     )
-    machines = math.ceil(dp * columns / per_node)
     alt = _("{dp} replicas, each {pp} stages of {tp} GPUs, on {machines} machines.").format(
-        dp=dp, pp=pp, tp=tp, machines=machines
+        dp=dp, pp=pp, tp=tp, machines=math.ceil(dp * pp * tp / per_node)
     )
-    return {"data": [cells], "layout": layout}, alt
+    caption = _("A cell is a GPU, a colour a machine. Tensor-parallel GPUs are neighbours; columns are stages.")
+    if shown < dp:
+        caption += " " + _("Shown are {shown} of {dp:,} replicas.").format(shown=shown, dp=dp)
+    if columns < pp * tp:
+        caption += " " + _("Shown are {shown} of {columns:,} GPUs of each.").format(shown=columns, columns=pp * tp)
+    return {"data": [cells], "layout": layout}, alt, caption
 
 
 _MACHINES = ("#9ecae9", "#ffd08a", "#9fd9b4", "#f2b6d2", "#d0c4f0", "#e8e29a", "#c9d3da", "#f4b8a0", "#b5e3e8")

@@ -10,7 +10,7 @@ from vram import ScenarioError
 from vram.scenario import RULES
 
 from . import state
-from .text import _, said
+from .text import _, plain, said
 
 
 def steps(key: str, label: str, usual: Iterable, help: str) -> None:
@@ -69,14 +69,20 @@ def problems_of(*keys: str) -> None:
         show_problem(problem)
 
 
+def show_link_problems() -> None:
+    """What was wrong with the link that was opened, until the first control is touched."""
+    problems: list[ScenarioError] = st.session_state["_link_problems"]
+    if problems:
+        lines = [f"- {plain(problem.field)}: {said(problem.message)}" for problem in problems]
+        head = _("Not everything in this link could be used; the defaults stand in, and the rest applies.")
+        st.warning("\n".join([head, *lines]), icon=":material/link_off:")
+
+
 def show_problem(problem: ScenarioError) -> None:
-    """One sentence, and a button for the nearest that works."""
+    """One sentence, and under the first of several a button that sets what is shown instead."""
     st.error(said(problem.message), icon=":material/error:")
-    if problem.fix:
-        fixed = ", ".join(f"{key} = {value}" for key, value in problem.fix.items())
-        st.button(
-            _("Shown with {fix}. Set it.").format(fix=fixed),
-            key=f"_fix_{problem.field}",
-            on_click=state.put,
-            kwargs=problem.fix,
-        )
+    fixes, st.session_state["_fixes"] = st.session_state["_fixes"], {}
+    if fixes:
+        shown = ", ".join(f"{key} = {value}" for key, value in fixes.items())
+        text = _("Shown with {fix}. Set it.").format(fix=shown)
+        st.button(text, key="_fix", on_click=state.put, kwargs=fixes)

@@ -28,11 +28,26 @@ function label(traces, layout, width) {
   return traces;
 }
 
+// One figure at a time: Plotly cannot start on the next while it still moves the bars of the last. Of figures that
+// come in meanwhile only the newest is drawn, and at once.
+async function draw(node, address) {
+  const plotly = await load(address);
+  while (node.next && !node.gone) {
+    const { figure, layout, options } = node.next;
+    node.next = null;
+    await plotly.react(node, label(structuredClone(figure.data), layout, node.clientWidth), layout, options);
+    if (node.next) delete node.next.layout.transition;
+  }
+  node.drawing = null;
+  if (node.gone) plotly.purge(node);
+}
+
 export default function ({ data, parentElement }) {
   const node = parentElement.querySelector(".plot");
   node.style.height = `${data.figure.layout.height}px`;
   node.setAttribute("role", "img");
   node.setAttribute("aria-label", data.alt);
+  node.gone = false;
 
   const theme = getComputedStyle(node);
   const ink = theme.getPropertyValue("--st-text-color").trim();
@@ -52,11 +67,10 @@ export default function ({ data, parentElement }) {
   for (const shape of layout.shapes ?? []) shape.line = { color: ink, ...shape.line };
 
   const options = { displayModeBar: false, responsive: true, scrollZoom: false, doubleClick: false };
-  const turn = (node.turn = (node.turn ?? 0) + 1);
-  load(data.plotly).then((plotly) => {
-    // A newer run may have come in while the script was loading.
-    if (node.turn !== turn) return;
-    plotly.react(node, label(structuredClone(data.figure.data), layout, node.clientWidth), layout, options);
-  });
-  return () => window.Plotly?.purge(node);
+  node.next = { figure: data.figure, layout, options };
+  node.drawing ??= draw(node, data.plotly);
+  return () => {
+    node.gone = true;
+    if (!node.drawing) window.Plotly?.purge(node);
+  };
 }

@@ -40,13 +40,14 @@ def hold(scenario: Scenario) -> None:
     st.session_state["_valid"] = scenario
 
 
-def current() -> tuple[Scenario, list[ScenarioError]]:
-    """The scenario that the controls describe, and what is wrong with it.
+def current() -> tuple[Scenario, list[ScenarioError], dict[str, object]]:
+    """The scenario that the controls describe, what is wrong with it, and what was put in for that.
 
-    What contradicts the rest is shown with the nearest value that works.
+    What contradicts the rest is shown with the nearest values that work.
     """
     values = {key: st.session_state[key] for key in (*RULES, "model", "gpu", "shape")}
     problems: list[ScenarioError] = []
+    fixes: dict[str, object] = {}
     text = (values.pop("params") or "").strip()
     if text:
         try:
@@ -63,8 +64,9 @@ def current() -> tuple[Scenario, list[ScenarioError]]:
             problems.append(error)
             if not error.fix:
                 break
+            fixes |= error.fix
             values |= error.fix
-    return st.session_state["_valid"], problems
+    return st.session_state["_valid"], problems, fixes
 
 
 def publish(scenario: Scenario) -> None:

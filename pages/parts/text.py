@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gettext
+import re
 from functools import cache
 from pathlib import Path
 
@@ -24,10 +25,20 @@ def _(text: str) -> str:
     return _catalogue(st.session_state.get("lang", "en")).gettext(text)
 
 
+def counted(one: str, many: str, count: int) -> str:
+    """The text for so many, in the reader's language."""
+    return _catalogue(st.session_state.get("lang", "en")).ngettext(one, many, count)
+
+
 def said(message: Message) -> str:
-    """A message of the formula package in the reader's language."""
-    values = {key: said(value) if isinstance(value, Message) else value for key, value in message.values.items()}
+    """A message of the formula package in the reader's language; what it quotes is never read as Markdown."""
+    values = {key: said(v) if isinstance(v, Message) else plain(str(v)) for key, v in message.values.items()}
     return _(message.template).format(**values)
+
+
+def plain(text: str) -> str:
+    """A text that Markdown shows as it is."""
+    return re.sub(r"([!-/:-@\[-`{-~])", r"\\\1", text)
 
 
 def size(count: int) -> str:
@@ -63,6 +74,22 @@ def table(head: list[str], rows: list[list[str]], align: str = "") -> None:
     sides = {"l": ":--", "r": "--:"}
     lines = [head, [sides[side] for side in align or "l" + "r" * (len(head) - 1)], *rows]
     st.markdown("\n".join("| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |" for line in lines))
+
+
+def component_name(component: str) -> str:
+    """What people call a component of a model."""
+    return {
+        "embedding": _("Embedding"),
+        "position_embedding": _("Position table"),
+        "attention": _("Attention"),
+        "mlp": _("Feed-forward"),
+        "experts": _("Experts"),
+        "shared_experts": _("Shared experts"),
+        "router": _("Router"),
+        "biases": _("Biases"),
+        "norm": _("Norms"),
+        "lm_head": _("Output head"),
+    }[component]
 
 
 def group_name(group: str) -> str:

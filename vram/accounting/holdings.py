@@ -6,19 +6,13 @@ from typing import NamedTuple
 
 from ..formulas import pytorch_states as states
 from ..scenario import Layout, Scenario
-from ..states import trained
+from ..states import STATE_NAMES, trained
 from ..terms import N_, Term
 from .formats import Formats
 from .kept import evaluate
 from .sizes import Sizes, blocks, sizes
 
 __all__ = ["Holdings", "Part", "holdings", "part_of", "sharded", "whole"]
-
-STATE_NAMES = {
-    "momentum": N_("Momentum"),
-    "variance": N_("Variance"),
-    "factored variance": N_("Factored variance"),
-}
 
 
 class Part(NamedTuple):

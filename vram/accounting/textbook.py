@@ -12,16 +12,10 @@ from ..formulas import activations, states
 from ..layout import Held, held, stage_layers
 from ..scenario import Layout, Scenario
 from ..shape import Shape
-from ..states import Storage, storage, trained
+from ..states import STATE_NAMES, Storage, storage, trained
 from ..terms import N_, Moment, Stage, Term, term
 
 __all__ = ["assemble"]
-
-_STATE_NAMES = {
-    "momentum": N_("Momentum"),
-    "variance": N_("Variance"),
-    "factored variance": N_("Factored variance"),
-}
 
 
 def assemble(scenario: Scenario) -> list[Stage]:
@@ -89,7 +83,7 @@ def _model_states(scenario: Scenario, kept: Storage, n_stage: int, uneven: bool)
         optimizer.append(state(N_("FP32 master weights"), "optimizer", kept.master, count.parameters, 1))
     for name, beta, of in kept.states:
         if count.sizes[of]:
-            optimizer.append(state(_STATE_NAMES[name], "optimizer", beta, count.sizes[of], 1))
+            optimizer.append(state(STATE_NAMES[name], "optimizer", beta, count.sizes[of], 1))
 
     if layout.offload == "all":
         return [], weights + gradients + optimizer
