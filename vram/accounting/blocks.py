@@ -6,7 +6,6 @@ each family; architectures that were not measured are read as the nearest one.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -14,41 +13,26 @@ from ..formulas import pytorch_activations as size
 from ..formulas import pytorch_loss as loss
 from ..shape import Shape
 from ..terms import N_
+from .experts import expert_rows, latent_attention, latent_projections
+from .saved import (
+    ACTIVATION,
+    ALWAYS,
+    DOWN,
+    FP32,
+    HALF,
+    HEAD,
+    MIXED,
+    NORM,
+    OUT,
+    QKV,
+    SAME,
+    START,
+    UP,
+    WHOLE,
+    Saved,
+)
 
 __all__ = ["FP32", "HALF", "MIXED", "NEAREST", "Block", "Saved", "block_of", "compiled", "kernel_of", "selected"]
-
-FP32, HALF, MIXED = range(3)
-"""The arithmetic: all FP32; all 16-bit; autocast over FP32. They index ``Saved.bytes``."""
-
-ALWAYS, NORM, QKV, OUT, UP, DOWN, HEAD, EMBEDDING = (
-    "always",
-    "norm",
-    "qkv",
-    "out",
-    "up",
-    "down",
-    "head",
-    "embedding",
-)
-"""Why a tensor is kept: an operation's backward needs it whatever is trained, or only a weight's gradient does."""
-
-SCORES, ACTIVATION, START = range(3)
-"""How far into the layer's backward it lives: to the softmax of the scores, to the FFN's activation, to the start."""
-
-
-class Saved(NamedTuple):
-    """A saved tensor, or several equal ones.
-
-    ``bytes`` are those of one element in FP32, 16-bit and autocast arithmetic,
-    all tensors of the row together; 0 where there is none. ``until`` is the last
-    moment of the layer's backward at which it is still alive.
-    """
-
-    name: str
-    formula: Callable
-    bytes: tuple[float, float, float]
-    why: str = ALWAYS
-    until: int = SCORES
 
 
 class Block(NamedTuple):
@@ -76,8 +60,6 @@ NORM_ROOTS = N_("First norm: 1/RMS of each token")
 NORM_OUT = N_("First norm: normalised input, before the weight")
 NORM_SCALE = N_("First norm: 1 + weight")
 STATISTICS = N_("First norm: mean and 1/σ of each token")
-WHOLE = (4, 4, 4)
-SAME = (4, 2, 2)
 
 
 def _rms(count: int = 1) -> tuple[Saved, ...]:
@@ -303,11 +285,14 @@ MEASURED = {
     "mistral": _LLAMA,
     "qwen2": _LLAMA,
     "qwen3": _LLAMA._replace(before=_LLAMA.before + _QK_NORM),
+    "mixtral": _LLAMA,
+    "qwen3_moe": _LLAMA._replace(before=_LLAMA.before + _QK_NORM),
+    "deepseek_v3": _LLAMA,
     "gemma2": _GEMMA2,
     "gpt2": _GPT2,
     "gpt_neox": _GPT_NEOX,
 }
-"""Families whose saved tensors were measured."""
+"""Families whose saved tensors were measured; experts and latent attention are added to them."""
 
 NEAREST = {"gemma3_text": _GEMMA3._replace(before=_GEMMA3.before + _GEMMA_QK_NORM)}
 """Families put together from what was measured in others."""
@@ -366,6 +351,8 @@ def kernel_of(shape: Shape, attention: str, arithmetic: int, dropout: bool, sequ
         variants = ("eager with dropout",) if dropout else ()
         variants += ("eager, one sequence",) if sequences == 1 else ()
         return next((name for name in variants if name in block.attention), "eager")
+    if shape.latent:
+        return "efficient"
     if arithmetic != FP32:
         return "flash"
     return "efficient" if shape.kv_heads == shape.heads else "math"
@@ -377,27 +364,39 @@ def block_of(shape: Shape) -> tuple[Block, bool]:
 
     Other architectures are put together from parts: their norms, queries' norms and FFN.
     """
-    if shape.family in MEASURED:
-        return MEASURED[shape.family], True
     if shape.family in NEAREST:
         return NEAREST[shape.family], False
+    measured = shape.family in MEASURED
+    block = MEASURED[shape.family] if measured else _nearest(shape)
+    if shape.latent:
+        block = block._replace(
+            before=block.before + latent_projections(shape),
+            attention=latent_attention(_EFFICIENT[4:]),
+        )
+    if shape.experts:
+        behind = tuple(row for row in block.after if row.name in _OTHERS.values() or row.name in (UP_IN, UP_COPY))
+        dense = tuple(row for row in block.after if row not in behind)
+        block = block._replace(after=behind + expert_rows(shape, dense))
+    return block, measured
+
+
+def _nearest(shape: Shape) -> Block:
+    """A block put together from parts: norms, norms of queries, a gated or a plain FFN."""
     norms = shape.norms
     if shape.norm == "rms":
-        norm, final = _rms, _final(*_rms())
-        after = _others(*_rms(norms - 1)) if norms > 1 else ()
+        first, final = _rms(), _final(*_rms())
+        others = _others(*_rms(norms - 1)) if norms > 1 else ()
     else:
-        norm, final = _layer_norm, _final(*_layer_norm())
-        after = _others(*_layer_norm(norms - 1, norms - 1)) if norms > 1 else ()
-    before = (norm() if norms else ()) + (_QKV_INPUT if shape.gated else _GPT2.before[-1:])
+        first, final = _layer_norm(), _final(*_layer_norm())
+        others = _others(*_layer_norm(norms - 1, norms - 1)) if norms > 1 else ()
+    before = (first if norms else ()) + (_QKV_INPUT if shape.gated else _GPT2.before[-1:])
     if shape.qk_norm != "none":
         before += _QK_NORM
-    after += _GATE_UP_INPUT + _GATED if shape.gated else _PLAIN_FFN
-    block = Block(
+    return Block(
         before=before,
         attention=_KERNELS,
-        after=after,
+        after=others + (_GATE_UP_INPUT + _GATED if shape.gated else _PLAIN_FFN),
         final=final,
         working=_LLAMA.working if shape.gated else _GPT_NEOX.working,
         rotary=0 if shape.positions or shape.family in ("bloom", "mpt") else 1,
     )
-    return block, False

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from .. import presets
 from ..scenario import Recipe
-from .blocks import FP32, HALF, MIXED
+from .saved import FP32, HALF, MIXED
 
 __all__ = ["Formats", "formats"]
 

@@ -44,16 +44,19 @@ def sharded(layout: Layout) -> bool:
     return (layout.zero >= 2 and layout.shards > 1) or layout.offload == "all"
 
 
-def part_of(scenario: Scenario, layers: int, first: bool, last: bool) -> Part:
+def part_of(scenario: Scenario, layers: int, dense: int, first: bool, last: bool) -> Part:
     """The share of a stage: its layers, the embedding on the first, last norm and output head on the last.
 
     A tied head is the embedding; with a pipeline, first and last stage both hold it.
+    ``dense`` of the layers have no experts; expert parallelism divides those of the others.
     """
     shape, pp = scenario.model.shape, scenario.layout.pp
     count = trained(scenario)
     found = sizes(shape)
     head = found.head or found.table
-    held = found.of_layer * layers + first * found.front + last * found.last
+    ep = scenario.layout.ep
+    held = found.of_dense * dense + (found.of_routed - found.of_experts * (ep - 1) / ep) * (layers - dense)
+    held += first * found.front + last * found.last
     if last:
         held += head if pp > 1 else found.head
     front = found.front if first else 0

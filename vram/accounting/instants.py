@@ -10,11 +10,11 @@ from ..formulas import pytorch_states as states
 from ..scenario import Scenario
 from ..terms import N_, Bundle, Moment, Term
 from . import loss, overheads
-from .blocks import ACTIVATION, FP32, SCORES
 from .formats import Formats
 from .gathering import gathered, last_gradients, unreduced
 from .holdings import Holdings, Part, sharded
 from .kept import Kept, Stack, evaluate
+from .saved import ACTIVATION, ALL, FP32, SCORES
 from .sizes import Sizes
 
 __all__ = ["Common", "Layers", "Share", "moments", "prepare", "share", "stored"]
@@ -25,13 +25,23 @@ class Layers(NamedTuple):
 
     For each micro-batch in flight ``whole`` are kept as they are, ``selective``
     but for their attention core; ``checkpoints`` inputs stand for the
-    recomputed ones, of which ``segment`` are recomputed at once.
+    recomputed ones, of which ``segment`` are recomputed at once. ``experts``
+    and ``dense`` are the stage's layers with and without experts.
     """
 
     whole: int
     selective: int
     checkpoints: int
     segment: int
+    experts: int
+    dense: int
+
+    @property
+    def keeps(self) -> tuple[int, int, int]:
+        """Layers kept: all, those with a dense FFN, those with experts, which come last."""
+        n = self.whole + self.selective
+        routed = min(n, self.experts)
+        return n, n - routed, routed
 
 
 class Point(NamedTuple):
@@ -137,10 +147,12 @@ def share(common: Common, part: Part, layers: Layers, have: Holdings, inputs: Te
 def stored(common: Common, share: Share, flying: int) -> list[Stack]:
     """What the layers keep at the end of forward."""
     rows, layers = common.rows, share.layers
-    n = flying * (layers.whole + layers.selective)
-    first = flying if share.part.first and n else 0
-    cores = flying * layers.whole if layers.selective else n
-    counts = [(cores if sort.core else n) - (first if sort.lacking else 0) for sort in rows.layer.sorts]
+    held = [flying * n for n in layers.keeps]
+    first = flying if share.part.first and held[ALL] else 0
+    counts = [
+        (flying * layers.whole if sort.core and layers.selective else held[sort.part]) - (first if sort.lacking else 0)
+        for sort in rows.layer.sorts
+    ]
     return [Stack(rows.layer, counts), Stack(rows.checkpoint, [flying * layers.checkpoints])]
 
 
@@ -165,11 +177,10 @@ def moments(common: Common, share: Share, flying: int, kept: list[Stack]) -> lis
         found.append(max(inside, key=_bytes))
     ending: list = [share.ending]
     if flying > 1 and not common.offloaded:
-        rows, whole = common.rows, (flying - 1) * (share.layers.whole + share.layers.selective)
-        ending.append(
-            Stack(rows.layer, [0 if sort.core and share.layers.selective else whole for sort in rows.layer.sorts])
-        )
-        ending.append(Stack(rows.checkpoint, [(flying - 1) * share.layers.checkpoints]))
+        layers, held = share.layers, [(flying - 1) * n for n in share.layers.keeps]
+        counts = [0 if sort.core and layers.selective else held[sort.part] for sort in common.rows.layer.sorts]
+        ending.append(Stack(common.rows.layer, counts))
+        ending.append(Stack(common.rows.checkpoint, [(flying - 1) * layers.checkpoints]))
     return [*found, Moment(N_("End of backward"), "backward", ending), share.optimizer]
 
 
@@ -178,17 +189,24 @@ _bytes = attrgetter("bytes")
 
 def _working_set(common: Common, layers: Layers, flying: int, point: Point, late: bool) -> list[Stack]:
     """Layers held at an instant inside one layer's backward: that one in part, others whole, checkpoints."""
-    keeps, segment = layers.whole + layers.selective, max(layers.segment, 1)
+    segment = max(layers.segment, 1)
+    # The layer at work is one with experts where there are any, the fuller kind.
+    own = (1, 0, 1) if layers.experts else (1, 1, 0)
     if late:
-        others = (flying - 1) * keeps + segment - 1
+        others = [(flying - 1) * n + (segment - 1) * one for n, one in zip(layers.keeps, own, strict=True)]
         checkpoints = (flying - 1) * layers.checkpoints + (layers.segment > 0)
     else:
-        others = flying * keeps - 1 if keeps else segment - 1
+        kept = any(layers.keeps)
+        others = [flying * n - one if kept else (segment - 1) * one for n, one in zip(layers.keeps, own, strict=True)]
         checkpoints = flying * layers.checkpoints
     if common.offloaded:
-        others, checkpoints = min(others, segment - 1), min(checkpoints, 1)
-    cores = (0 if layers.selective and not layers.whole else others) if layers.selective else others
-    counts = [(cores if sort.core else others) + (sort.until <= point.until) for sort in common.rows.layer.sorts]
+        others = [min(n, (segment - 1) * one) for n, one in zip(others, own, strict=True)]
+        checkpoints = min(checkpoints, 1)
+    bare = layers.selective and not layers.whole
+    counts = [
+        (0 if bare and sort.core else others[sort.part]) + (own[sort.part] if sort.until <= point.until else 0)
+        for sort in common.rows.layer.sorts
+    ]
     return [Stack(common.rows.layer, counts), Stack(common.rows.checkpoint, [checkpoints])]
 
 

@@ -12,9 +12,10 @@ from ..formulas import pytorch_loss as loss
 from ..scenario import Scenario
 from ..shape import Shape
 from ..terms import N_, Term
-from .blocks import SCORES, START, Block, Saved, block_of, compiled, kernel_of, selected
+from .blocks import Block, block_of, compiled, kernel_of, selected
 from .formats import Formats
 from .lora import adapted_inputs, adapter_rows, first_layer_lacks, frozen
+from .saved import ALL, SCORES, START, Saved
 
 __all__ = ["Kept", "Layer", "Row", "Stack", "evaluate", "ids", "kept"]
 
@@ -40,6 +41,7 @@ class Sort(NamedTuple):
     until: int
     core: bool
     lacking: bool
+    part: int
     rows: tuple[Row, ...]
     each: int | None
 
@@ -59,8 +61,10 @@ class Stack:
 
     def expand(self) -> list[Term]:
         """One term for each row that is held at all, in the order of the layer."""
-        found = {sort[:3]: n for sort, n in zip(self.sorts, self.counts, strict=True)}
-        return [row.held(n) for row in self.rows if (n := found[row.saved.until, row.core, row.lacking])]
+        found = {sort[:4]: n for sort, n in zip(self.sorts, self.counts, strict=True)}
+        return [
+            row.held(n) for row in self.rows if (n := found[row.saved.until, row.core, row.lacking, row.saved.part])
+        ]
 
 
 class Layer(NamedTuple):
@@ -120,10 +124,32 @@ def _numbers(scenario: Scenario, block: Block) -> dict[str, float]:
         "d_rotary": int(shape.channels * block.rotary),
         "d_ffn": shape.ffn,
         "n_vocab": shape.vocab,
+        **(_expert_numbers(shape) if shape.experts or shape.latent else {}),
         "D_tp": layout.tp,
         "D_cp": layout.cp,
         "D_sp": layout.tp if layout.sp else 1,
     }
+
+
+def _expert_numbers(shape: Shape) -> dict[str, float]:
+    latent = shape.latent
+    found: dict[str, float] = {
+        "n_expert": shape.experts,
+        "n_top": shape.top_k,
+        "d_expert": shape.moe_ffn,
+        "n_shared": shape.shared_experts,
+        "d_shared": shape.shared_ffn or shape.moe_ffn,
+        "n_group_expert": shape.expert_groups,
+        "n_group_top": shape.top_groups,
+    }
+    if latent:
+        found |= {
+            "d_qk": latent.nope + latent.rope,
+            "d_nope": latent.nope,
+            "d_value": latent.value,
+            "d_rotary": latent.rope,
+        }
+    return found
 
 
 def kept(scenario: Scenario, held: Formats) -> Kept:
@@ -189,19 +215,19 @@ def _layer(rows: list[Row], lacking: set[str]) -> Layer:
         if core or lacks:
             row = row._replace(core=core, lacking=lacks)
         marked.append(row)
-        sorts.setdefault((row.saved.until, core, lacks), []).append(row)
+        sorts.setdefault((row.saved.until, core, lacks, row.saved.part), []).append(row)
     return Layer(tuple(marked), tuple(_sort(*key, same) for key, same in sorts.items()))
 
 
 def _alike(rows: list[Row]) -> Layer:
     """Rows that are held for equally many layers."""
-    rows = [row._replace(saved=row.saved._replace(until=SCORES)) for row in rows]
-    return Layer(tuple(rows), (_sort(SCORES, False, False, rows),))
+    rows = [row._replace(saved=row.saved._replace(until=SCORES, part=ALL)) for row in rows]
+    return Layer(tuple(rows), (_sort(SCORES, False, False, ALL, rows),))
 
 
-def _sort(until: int, core: bool, lacking: bool, rows: list[Row]) -> Sort:
+def _sort(until: int, core: bool, lacking: bool, part: int, rows: list[Row]) -> Sort:
     each = sum([row.each for row in rows])
-    return Sort(until, core, lacking, tuple(rows), int(each) if each == int(each) else None)
+    return Sort(until, core, lacking, part, tuple(rows), int(each) if each == int(each) else None)
 
 
 _CHECKPOINT = Saved(N_("Checkpoints: inputs of recomputed layers"), size.hidden, (0, 0, 0))
@@ -223,7 +249,7 @@ def _rows(saved, held: Formats, numbers: dict[str, float], shape: Shape, tp: int
             continue
         if replicated and row.formula is size.keys_values:
             row = row._replace(formula=size.keys_values_replicated)
-        known = numbers | more
+        known = numbers | more | dict(row.numbers) if row.numbers else numbers | more
         picked = {symbol: known[symbol] for symbol in _names(row.formula) if symbol not in ("e", "n_held")}
         picked["e"] = e
         rows.append(Row(row, picked, row.formula(n_held=1, **picked)))

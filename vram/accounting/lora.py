@@ -19,8 +19,9 @@ from ..scenario import Recipe
 from ..shape import Shape
 from ..states import adapted
 from ..terms import N_
-from .blocks import ACTIVATION, ALWAYS, NORM_INPUT, NORM_ROOTS, SCORES, START, STATISTICS, Q, Saved
+from .blocks import NORM_INPUT, NORM_ROOTS, STATISTICS, Q
 from .formats import Formats
+from .saved import ACTIVATION, ALWAYS, SCORES, START, Saved
 
 __all__ = ["AdapterRow", "adapted_inputs", "adapter_rows", "first_layer_lacks", "frozen"]
 
@@ -81,7 +82,8 @@ def frozen(rows: tuple[Saved, ...], held: Formats) -> tuple[Saved, ...]:
 def adapter_rows(shape: Shape, recipe: Recipe, held: Formats, kernel: str) -> list[AdapterRow]:
     """What one layer's adapters keep."""
     e = held.adapter
-    matrices = adapted(shape, recipe.lora_targets)
+    # Routed experts are plain parameters in transformers, which peft's linear targets do not reach.
+    matrices = [t for t in adapted(shape, recipe.lora_targets) if t.component != "experts"]
     rows = []
     for group, (names, until, formula) in _GROUPS.items():
         inputs = [t.dims[1] for t in matrices if t.name in names]

@@ -6,9 +6,9 @@ from ..formulas import pytorch_activations as size
 from ..formulas import pytorch_loss as loss
 from ..scenario import Scenario
 from ..terms import N_, Term
-from .blocks import MIXED
 from .formats import Formats
 from .kept import evaluate
+from .saved import MIXED
 
 __all__ = ["FREED", "end_of_forward", "start_of_backward"]
 

@@ -42,12 +42,16 @@ def assemble(scenario: Scenario) -> list[Stage]:
     common = instants.prepare(scenario, held, kept(scenario, held), sizes(shape))
     inputs = evaluate(N_("Token ids and labels"), "activations", size.final_per_token, common.rows.numbers, e=16)
     stages, known = [], {}
+    # Layers without experts come first.
+    dense = shape.layers - shape.moe_layers
     for stage, n in enumerate(stage_layers(shape.layers, layout.pp)):
-        kind = (n, stage == 0, stage == layout.pp - 1)
+        plain = min(n, dense)
+        dense -= plain
+        kind = (n, plain, stage == 0, stage == layout.pp - 1)
         if kind not in known:
             part = part_of(scenario, *kind)
             have = holdings(scenario, held, part)
-            known[kind] = instants.share(common, part, layers_held(scenario, n), have, inputs), have.host
+            known[kind] = instants.share(common, part, layers_held(scenario, n, plain), have, inputs), have.host
         stages.append(_stage(common, stage, *known[kind]))
     return stages
 
@@ -64,21 +68,20 @@ def _states_only(scenario: Scenario, have: Holdings, stage: int) -> Stage:
     return Stage(stage, scenario.layout.gpus // scenario.layout.pp, moments, cached, context, have.host)
 
 
-def layers_held(scenario: Scenario, n_stage: int) -> Layers:
+def layers_held(scenario: Scenario, n_stage: int, dense: int) -> Layers:
     """How a stage's layers are held: whole, but for their attention core, or as checkpoints."""
     batch, layout = scenario.batch, scenario.layout
     n = n_stage // layout.vpp
     recomputed = 0
     if batch.recompute != "none":
         recomputed = n if batch.recompute_layers == "all" else min(batch.recompute_layers // layout.vpp, n)
-    if batch.recompute == "selective":
-        # Without scores to throw away, selective checkpointing keeps matrix products and recomputes the rest.
-        return (
-            Layers(n - recomputed, 0, recomputed, 1)
-            if batch.attention == "flash"
-            else Layers(n - recomputed, recomputed, 0, 0)
-        )
-    return Layers(n - recomputed, 0, *checkpoints_of(batch.recompute, recomputed))
+    kinds = (n_stage - dense) // layout.vpp, dense // layout.vpp
+    if batch.recompute != "selective":
+        return Layers(n - recomputed, 0, *checkpoints_of(batch.recompute, recomputed), *kinds)
+    if batch.attention == "eager":
+        return Layers(n - recomputed, recomputed, 0, 0, *kinds)
+    # Without scores to throw away, selective checkpointing keeps matrix products and recomputes the rest.
+    return Layers(n - recomputed, 0, recomputed, min(recomputed, 1), *kinds)
 
 
 def _stage(common: Common, stage: int, share: Share, host: list[Term]) -> Stage:

@@ -14,13 +14,17 @@ _FRONT = ("embedding", "position_embedding")
 
 
 class Sizes(NamedTuple):
-    """Parameters by place. Those ``of_...`` are of one layer, on average where layers differ."""
+    """Parameters by place. Those ``of_...`` are of one layer, on average where layers differ;
+    ``of_dense`` and ``of_routed`` of one without and with experts, ``of_experts`` of its routed ones."""
 
     total: int
     table: int
     front: int
     head: int
     last: int
+    of_dense: float
+    of_routed: float
+    of_experts: float
     of_layer: float
     of_attention: float
     of_qkv: float
@@ -39,9 +43,11 @@ def sizes(shape: Shape) -> Sizes:
     norm = shape.hidden * {"rms": 1, "layer-plain": 1, "layer": 2}.get(shape.norm, 0)
     front = sum(t.size for t in held if t.component in _FRONT) + norm * shape.embedding_norm
     head = sum(t.size for t in held if t.component == "lm_head")
-    inside = tuple(
-        t for t in held if len(t.dims) == 2 and t.component not in (*_FRONT, "lm_head", "norm") and t.count >= 1
-    )
+    inside = tuple(t for t in held if len(t.dims) == 2 and t.component not in (*_FRONT, "lm_head", "norm", "vision"))
+    experts = sum(t.size for t in held if t.component == "experts")
+    routed = sum(t.size for t in held if t.component in ("experts", "shared_experts", "router"))
+    mlp = sum(t.size for t in held if t.component == "mlp")
+    rest = total - front - head - norm - routed - mlp
     attention = sum(t.size for t in inside if t.component == "attention")
     qkv = sum(t.size for t in inside if t.component == "attention" and t.name != "o_proj")
     linear = sum(t.size for t in inside)
@@ -51,6 +57,9 @@ def sizes(shape: Shape) -> Sizes:
         front=front,
         head=head,
         last=norm,
+        of_dense=rest / L + mlp / max(L - shape.moe_layers, 1),
+        of_routed=rest / L + routed / max(shape.moe_layers, 1),
+        of_experts=experts / max(shape.moe_layers, 1),
         of_layer=(total - front - head - norm) / L,
         of_attention=attention / L,
         of_qkv=qkv / L,
