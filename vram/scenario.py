@@ -276,14 +276,15 @@ class Scenario:
     def _check_against_shape(self) -> None:
         shape, layout = self.model.shape, self.layout
         if shape.heads % layout.tp:
-            nearest = nearest_divisors(math.gcd(shape.heads, layout.gpus // (layout.pp * layout.cp)), layout.tp)
+            working = nearest_divisors(math.gcd(shape.heads, layout.gpus // (layout.pp * layout.cp)), layout.tp)[-1]
             message = Message(
-                "{tp} does not divide the {heads} attention heads; the nearest that works: {near}.",
+                "{tp} does not divide the {heads} attention heads; the nearest that do: {near}. {fix} works here.",
                 tp=layout.tp,
                 heads=shape.heads,
-                near=", ".join(map(str, nearest)),
+                near=", ".join(map(str, nearest_divisors(shape.heads, layout.tp))),
+                fix=working,
             )
-            raise ScenarioError("tp", layout.tp, message, fix={"tp": nearest[-1]}, drop=("tp", "heads"))
+            raise ScenarioError("tp", layout.tp, message, fix={"tp": working}, drop=("tp", "heads"))
         if layout.pp > shape.layers:
             near = nearest_divisors(layout.gpus // (layout.tp * layout.cp), shape.layers, shape.layers)[0]
             message = Message(
@@ -385,7 +386,8 @@ def _restored(model: Model) -> Shape:
     base = presets.model(model.preset).shape
     if base == model.shape:
         return base
-    named = {key: getattr(model.shape, key) for key in SHAPE_KEYS}
+    # A link cannot say "head_dim: none": where the preset has one, the shape goes whole.
+    named = {key: value for key in SHAPE_KEYS if (value := getattr(model.shape, key)) is not None}
     try:
         return replace(base, **named)
     except ScenarioError:

@@ -7,7 +7,7 @@ import streamlit as st
 from vram import Scenario, presets
 from vram.link import spell_pairs
 
-from . import controls, state
+from . import controls
 from .text import _
 
 
@@ -26,15 +26,13 @@ def show_header(pages: list, scenario: Scenario) -> None:
 
 
 def _examples(pages: list) -> None:
-    menu = st.popover(_("Examples"), icon=":material/menu_book:", key="_examples", on_change=state.mark)
+    menu = st.popover(_("Examples"), icon=":material/menu_book:", key="_examples", on_change="rerun")
     if not menu.open:
         return
-    with menu:
+    by_name = {page.url_path or "model": page for page in pages}
+    with menu, st.container(gap="xxsmall"):
         st.markdown(_("The article's worked examples, each a ready-made scenario."))
         for example in presets.examples():
-            opened, _problems = Scenario.parse_link(example["link"])
-            st.page_link(
-                pages[-1],
-                label=f"{example['section']} · {_(example['title'])}: {example['article_says']}",
-                query_params=spell_pairs(opened),
-            )
+            opened = spell_pairs(Scenario.from_link(example["link"]))
+            label = f"{example['section']} · {_(example['title'])} · {example['article_says']}"
+            st.page_link(by_name[example["page"]], label=label, query_params=opened)

@@ -54,11 +54,11 @@ def core_attention_share(s, d_hidden, phi_layer):
     return 4 * s * d_hidden / (4 * s * d_hidden + 2 * phi_layer)
 
 
-def step_growth(forwards):
-    """How much longer a step takes with so many more forward passes: forwards / 3.
+def step_growth(n_forward):
+    """How much longer a step takes with so many more forward passes: n_forward / 3.
 
     References
     ----------
     .. [1] Korthikanti et al., arXiv:2205.05198, section 5: backward is twice forward.
     """
-    return forwards / 3
+    return n_forward / 3
