@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from vram import Scenario, ScenarioError, Shape, presets
 from vram.families import FAMILIES
-from vram.rules import Amount, Choice, Flag, WholeOrAll
+from vram.rules import Amount, Choice, Flag, Whole, WholeOrAll
 from vram.scenario import FRAMEWORKS, PARAMS, Batch, Hardware, Layout, Model, Recipe, View
 
 MODELS = sorted(presets.models())
@@ -46,7 +46,8 @@ def divisors(number, most=10_000):
 def shapes(draw, most_layers=10_000):
     """Any shape: made up, with or without experts."""
     rules = rules_of(Shape)
-    values = {name: draw(values_of(rules[name])) for name in rules.keys() - {"layers", "hidden", "heads", "head_dim"}}
+    plain = {name for name, rule in rules.items() if isinstance(rule, (Choice, Flag, Whole))}
+    values = {name: draw(values_of(rules[name])) for name in sorted(plain - {"layers", "hidden", "heads", "head_dim"})}
     values["layers"] = draw(whole(1, most_layers))
     values["kv_heads"] = draw(whole(1, 100))
     values["heads"] = values["kv_heads"] * draw(whole(1, 100))
@@ -70,7 +71,7 @@ def models(draw, most_layers=10_000, counted=None):
     kind = draw(st.sampled_from(["preset", "overrides", "shape"]))
     if kind == "overrides":
         wanted = {
-            "layers": whole(1, most_layers),
+            "layers": whole(shape.dense_layers + 1, most_layers),
             "ffn": whole(1, 10**7),
             "vocab": whole(1, 10**7),
             "tied": st.booleans(),

@@ -188,7 +188,6 @@ def _stage(stage: Stage) -> dict:
         "phases": stage.phases,
         "peak_phase": stage.peak_phase,
         "terms": [{"name": t.name, "group": t.group, "bytes": t.bytes} for t in stage.terms],
-        "moments": [{"name": m.name, "phase": m.phase, "bytes": m.bytes} for m in stage.moments],
     }
 
 

@@ -148,15 +148,11 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--single", action="store_true", help="only runs on one GPU")
     options = parser.parse_args(arguments)
     found = [outcome for outcome in outcomes(options.framework) if not options.single or outcome.gpus == 1]
-    print(f"{'framework':<10} {'quantity':<10} {'runs':>5} {'groups':>6} {'median':>8} {'by group':>8} {'90 %':>8} "
-          f"{'bias':>8} {'wrong':>6}")  # fmt: skip
+    print("framework  quantity    runs groups   median by group     90 %     bias  wrong")
     for row in summaries(found):
-        if row.quantity == "oom/fits":
-            print(f"{row.framework:<10} {row.quantity:<10} {row.runs:>5} {row.groups:>6} {'':>8} {'':>8} {'':>8} {'':>8} "
-                  f"{row.wrong:>6}")  # fmt: skip
-        else:
-            print(f"{row.framework:<10} {row.quantity:<10} {row.runs:>5} {row.groups:>6} {row.median:>8.1%} "
-                  f"{row.of_groups:>8.1%} {row.high:>8.1%} {row.bias:>+8.1%}")  # fmt: skip
+        head = f"{row.framework:<10} {row.quantity:<9} {row.runs:>6} {row.groups:>6}"
+        errors = f"{row.median:>9.1%} {row.of_groups:>8.1%} {row.high:>8.1%} {row.bias:>+8.1%}"
+        print(f"{head} {row.wrong:>42}" if row.quantity == "oom/fits" else f"{head}{errors}")
     if options.rows:
         for row in sorted((o for o in found if not o.reason), key=lambda o: -abs(o.error)):
             side = " wrong side" if row.wrong else ""

@@ -112,7 +112,7 @@ def gpu(id: str) -> GPU:
 @cache
 def generation(id: str) -> str:
     """The architecture of a GPU, by its id: hopper, ampere and so on; empty where none is named."""
-    known = frameworks()["generations"]
+    known = frameworks()["generations"]["ids"]
     return next((name for name, starts in known.items() if id.startswith(tuple(starts))), "")
 
 

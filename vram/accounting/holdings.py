@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable
 from typing import NamedTuple
 
 from ..formulas import pytorch_states as states
@@ -10,7 +12,7 @@ from ..states import STATE_NAMES, trained
 from ..terms import N_, Term
 from .formats import Formats
 from .kept import evaluate
-from .sizes import Sizes, blocks, sizes
+from .sizes import blocks, sizes
 
 __all__ = ["Holdings", "Part", "holdings", "part_of", "sharded", "whole"]
 
@@ -21,8 +23,8 @@ class Part(NamedTuple):
     layers: int
     first: bool
     last: bool
-    held: float
-    trained: float
+    held: int
+    trained: int
     share: float
     front: int
     head: int
@@ -65,23 +67,19 @@ def part_of(scenario: Scenario, layers: int, dense: int, first: bool, last: bool
         layers=layers,
         first=first,
         last=last,
-        held=_whole(held),
-        trained=_whole(tuned),
+        held=round(held),
+        trained=round(tuned),
         share=held / found.total,
         front=front,
         head=head if last else 0,
-        root=_whole(front + (found.head if pp == 1 else head) * last + last * found.last),
+        root=round(front + (found.head if pp == 1 else head) * last + last * found.last),
     )
 
 
 def whole(scenario: Scenario, stages: int) -> Part:
     """The share of a stage where only a number of parameters is known."""
-    phi = _whole(scenario.model.params / stages)
+    phi = round(scenario.model.params / stages)
     return Part(1, True, True, phi, phi, 1 / stages, 0, 0, 0)
-
-
-def _whole(number: float) -> float:
-    return int(number) if number == int(number) else number
 
 
 def holdings(scenario: Scenario, held: Formats, part: Part) -> Holdings:
@@ -121,16 +119,16 @@ def _optimizer(scenario: Scenario, held: Formats, part: Part, state) -> list[Ter
         found = blocks(scenario.model.shape, rank, recipe.lora_targets if rank else "")
         share = part.layers / scenario.model.shape.layers if held.base else part.share
         numbers = {
-            "phi_large": _whole(found.large * share),
-            "n_block": _whole(found.blocks * share),
-            "phi_small": _whole(found.small * share),
+            "phi_large": round(found.large * share),
+            "n_block": round(found.blocks * share),
+            "phi_small": round(found.small * share),
             "N_shard": layout.shards if layout.zero else 1,
             "D_tp": layout.tp,
         }
         return [evaluate(STATE_NAMES[name], "optimizer", states.blockwise, numbers) for name, _beta, _of in held.states]
     count = trained(scenario)
     return [
-        state(STATE_NAMES[name], "optimizer", beta, _whole(count.sizes[of] * part.trained / count.parameters), 1)
+        state(STATE_NAMES[name], "optimizer", beta, round(count.sizes[of] * part.trained / count.parameters), 1)
         for name, beta, of in held.states
         if count.sizes[of]
     ]
@@ -162,37 +160,37 @@ def _temporary(scenario: Scenario, held: Formats, part: Part, state) -> list[Ter
 
 
 def _frozen(scenario: Scenario, held: Formats, part: Part, state) -> list[Term]:
-    """The frozen base: matrices in the layers as they are stored, embedding, head, norms and biases in 16 bit or FP32."""
+    """The frozen base: matrices in the layers as they are stored, all the rest in 16 bit or FP32."""
     shape, layout = scenario.model.shape, scenario.layout
     if held.base in ("fp32", "bf16"):
         return [state(N_("Frozen weights"), "weights", 4 if held.base == "fp32" else 2, part.held, 3)]
-    found: Sizes = sizes(shape)
     share = part.layers / shape.layers
-    quantised = sum(t.size for t in found.matrices if t.component != "router")
-    matrices = [t for t in found.matrices if t.component != "router"]
+    matrices = [t for t in sizes(shape).matrices if t.component != "router"]
+    quantised = sum(t.size for t in matrices)
 
-    def over(count) -> float:
-        return _whole(sum(count(t.dims[0] * t.dims[1], t.dims) * t.count for t in matrices) * share)
+    def over(count: Callable[[int, int], int]) -> int:
+        """A count of each matrix's values and rows, over this stage's matrices."""
+        return round(sum(count(t.dims[0] * t.dims[1], t.dims[0]) * t.count for t in matrices) * share)
 
     numbers = {
-        "phi_frozen": _whole(quantised * share),
+        "phi_frozen": round(quantised * share),
         # bitsandbytes' packed weights are sharded with the rest only at stage 3.
         "N_shard": layout.shards if layout.zero == 3 else 1,
         "D_tp": layout.tp,
-        "n_matrix": over(lambda n, dims: 1),
-        "n_row": over(lambda n, dims: dims[0]),
+        "n_matrix": over(lambda n, rows: 1),
+        "n_row": over(lambda n, rows: rows),
     }
     if held.base in ("nf4", "nf4-dq"):
-        numbers["n_block"] = over(lambda n, dims: -(-n // 64))
-        numbers["n_group"] = over(lambda n, dims: -(-(-(-n // 64)) // 256))
+        numbers["n_block"] = over(lambda n, rows: math.ceil(n / 64))
+        numbers["n_group"] = over(lambda n, rows: math.ceil(math.ceil(n / 64) / 256))
         formula = states.nf4 if held.base == "nf4" else states.nf4_double
     elif held.base == "int8":
         formula = states.int8
     else:
-        numbers["n_group"] = over(lambda n, dims: -(-n // 128))
+        numbers["n_group"] = over(lambda n, rows: math.ceil(n / 128))
         formula = states.gptq
     rest = part.held - numbers["phi_frozen"]
     return [
         evaluate(N_("Frozen weights, quantised"), "weights", formula, numbers),
-        state(N_("Frozen weights that are not quantised"), "weights", held.rest, _whole(rest), 3),
+        state(N_("Frozen weights that are not quantised"), "weights", held.rest, round(rest), 3),
     ]

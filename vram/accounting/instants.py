@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from operator import attrgetter
 from typing import NamedTuple
 
@@ -224,7 +225,7 @@ def _made(common: Common, part: Part, layers: Layers, have: Holdings, point: Poi
     above = (part.layers - segment) * found.of_layer if late else 0
     phi = above + point.done + part.head + (found.last if part.last else 0)
     if held.base:
-        phi = part.trained * (part.layers - segment) / part.layers if late else 0
+        phi = round(part.trained * (part.layers - segment) / part.layers) if late else 0
     if not phi:
         return copies
     layout = scenario.layout
@@ -243,7 +244,7 @@ def _points(scenario: Scenario, held: Formats, rows: Kept, found: Sizes) -> list
     gated = scenario.model.shape.gated
     # The gradient of a gate's input meets that of the up projection's; without a gate there is only one.
     gradients = 2 if rows.block.working[FP32] > 12 else 1
-    done = found.of_ffn * (2 / 3 if gated else 1 / 2)
+    done = round(found.of_ffn * (2 / 3 if gated else 1 / 2))
     points = [
         Point(
             ACTIVATION,
@@ -277,20 +278,23 @@ def _inside_forward(held: Formats, rows: Kept) -> list[Term]:
     """What a layer's forward holds at once where nothing is kept: in attention with scores, or in the FFN."""
     numbers, e = rows.numbers, 4 if held.arithmetic == FP32 else 2
     scores = next((row for row in rows.layer.rows if row.saved.formula is size.scores), None)
+
+    def term(name: str, formula: Callable, each: float) -> Term:
+        return evaluate(name, "buffers", formula, numbers, n_held=1, e=each)
+
     ffn = [
-        evaluate(N_("FFN in forward: activated gate, up, product"), "buffers", size.inner, numbers, n_held=1, e=3 * e),
-        evaluate(N_("FFN in forward: input"), "buffers", size.hidden, numbers, n_held=1, e=held.stream),
+        term(N_("FFN in forward: activated gate, up, product"), size.inner, 3 * e),
+        term(N_("FFN in forward: input"), size.hidden, held.stream),
     ]
     if scores is None:
         return ffn
     probs = scores.numbers["e"]
     before = probs if held.arithmetic == FP32 else 2
     attention = [
-        evaluate(N_("Attention in forward: scores and softmax"), "buffers", size.scores, numbers, n_held=1, e=probs + before),
-        evaluate(N_("Attention in forward: input, Q, K, V"), "buffers", size.queries, numbers, n_held=1, e=5 * e),
-        evaluate(N_("Attention in forward: keys and values"), "buffers", size.keys_values, numbers | {"n_kv": numbers["n_kv"]},
-                 n_held=1, e=2 * e),
-    ]  # fmt: skip
+        term(N_("Attention in forward: scores and softmax"), size.scores, probs + before),
+        term(N_("Attention in forward: input, Q, K, V"), size.queries, 5 * e),
+        term(N_("Attention in forward: keys and values"), size.keys_values, 2 * e),
+    ]
     if rows.kernel == "math":
         attention.append(evaluate(N_("Attention in forward: mask"), "buffers", size.mask, numbers | {"b": 1}, e=4))
     return max(attention, ffn, key=lambda terms: sum(t.bytes for t in terms))
@@ -313,7 +317,7 @@ def _copies(common: Common, part: Part, layers: Layers) -> tuple[list[Term], lis
     frozen = part.head if held.rest == 4 else 0
     if held.base == "fp32":
         frozen += found.of_linear * kept - lone * found.of_qkv
-    adapters = part.trained / part.layers * kept
+    adapters = round(part.trained / part.layers * kept)
     if lone:
         adapters -= common.scenario.recipe.lora_rank * shape.hidden * common.rows.adapted
     norms = []

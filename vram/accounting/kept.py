@@ -116,6 +116,7 @@ def _numbers(scenario: Scenario, block: Block) -> dict[str, float]:
     return {
         "b": batch.batch,
         "s": batch.seq,
+        "s_padded": -(-batch.seq // 32) * 32,
         "d_hidden": shape.hidden,
         "n_head": shape.heads,
         "n_kv": shape.kv_heads,

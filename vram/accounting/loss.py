@@ -53,4 +53,4 @@ def _fused_chunk(scenario: Scenario, numbers: dict[str, float]) -> Term:
     wanted = -(-tokens // -(-shape.vocab // shape.hidden))
     rows = min(1 << (wanted - 1).bit_length(), tokens)
     e = 4 if scenario.recipe.precision == "fp32" else 6
-    return evaluate(N_("One chunk of logits"), "output", loss.fused_chunk, numbers, e=e, n_rows=rows)
+    return evaluate(N_("One chunk of logits"), "output", loss.fused_chunk, numbers, e=e, n_tokens=rows)

@@ -25,11 +25,10 @@ class Sizes(NamedTuple):
     of_dense: float
     of_routed: float
     of_experts: float
-    of_layer: float
-    of_attention: float
-    of_qkv: float
-    of_ffn: float
-    of_linear: float
+    of_layer: int
+    of_qkv: int
+    of_ffn: int
+    of_linear: int
     matrices: tuple[Tensor, ...]
 
 
@@ -60,11 +59,10 @@ def sizes(shape: Shape) -> Sizes:
         of_dense=rest / L + mlp / max(L - shape.moe_layers, 1),
         of_routed=rest / L + routed / max(shape.moe_layers, 1),
         of_experts=experts / max(shape.moe_layers, 1),
-        of_layer=(total - front - head - norm) / L,
-        of_attention=attention / L,
-        of_qkv=qkv / L,
-        of_ffn=(linear - attention) / L,
-        of_linear=linear / L,
+        of_layer=round((total - front - head - norm) / L),
+        of_qkv=round(qkv / L),
+        of_ffn=round((linear - attention) / L),
+        of_linear=round(linear / L),
         matrices=inside,
     )
 

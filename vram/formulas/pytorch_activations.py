@@ -1,4 +1,4 @@
-"""Tensors that autograd keeps for backward in PyTorch with Hugging Face transformers: one formula for each kind of size.
+"""Tensors that autograd keeps for backward in PyTorch with transformers: one formula for each kind of size.
 
 All results are bytes, for ``n_held`` layers held at once. Symbols: e bytes per
 element, all tensors of one kind together (two BF16 tensors: 4); b micro-batch;
@@ -130,14 +130,14 @@ def log_sum_exp(e, n_held, b, s, n_head, D_tp, D_cp):
     return e * n_held * b * s * n_head / (D_tp * D_cp)
 
 
-def log_sum_exp_padded(e, n_held, b, s, n_head, D_tp, D_cp):
-    """The same of the memory-efficient kernel, whose rows are padded to 32 tokens: e·n·b·n_head·32·⌈s/32⌉.
+def log_sum_exp_padded(e, n_held, b, s_padded, n_head, D_tp, D_cp):
+    """The same of the memory-efficient kernel, whose rows are padded to a multiple of 32 tokens: e·n·b·s_padded·n_head.
 
     References
     ----------
     .. [1] PyTorch, ``aten/src/ATen/native/transformers/cuda/attention.cu``: kAlignLSE; measured
     """
-    return e * n_held * b * n_head * 32 * -(-s // 32) / (D_tp * D_cp)
+    return e * n_held * b * s_padded * n_head / (D_tp * D_cp)
 
 
 def scores(e, n_held, b, s, n_head, D_tp, D_cp):
@@ -145,7 +145,7 @@ def scores(e, n_held, b, s, n_head, D_tp, D_cp):
 
     References
     ----------
-    .. [1] transformers 5.24, ``models/llama/modeling_llama.py``: ``eager_attention_forward`` (softmax in FP32); measured
+    .. [1] transformers 5.24, ``models/llama/modeling_llama.py``: ``eager_attention_forward``, FP32 softmax; measured
     """
     return e * n_held * b * s**2 * n_head / (D_tp * D_cp)
 

@@ -36,14 +36,14 @@ def chunk_of_logits(e, b, s, n_vocab, n_chunk, D_tp, D_cp):
     return e * b * s * n_vocab / (n_chunk * D_tp * D_cp)
 
 
-def fused_chunk(e, n_rows, n_vocab, D_tp):
-    """Logits of one chunk of tokens where head and loss are one kernel: e·n_rows·n_vocab.
+def fused_chunk(e, n_tokens, n_vocab, D_tp):
+    """Logits of one chunk of tokens where head and loss are one kernel: e·n_tokens·n_vocab.
 
     References
     ----------
     .. [1] Liger-Kernel, ``ops/fused_linear_cross_entropy.py``: rows = 2^⌈log₂(b·s / ⌈n_vocab/d_hidden⌉)⌉
     """
-    return e * n_rows * n_vocab / D_tp
+    return e * n_tokens * n_vocab / D_tp
 
 
 def head_gradient(e, n_vocab, d_hidden, D_tp):

@@ -109,7 +109,7 @@ def gptq(phi_frozen, n_group, N_shard, D_tp):
     ----------
     .. [1] Frantar et al., GPTQ, arXiv:2210.17323, section 4 (group size 128)
     """
-    return (phi_frozen / 2 + 2.5 * n_group) / (N_shard * D_tp)
+    return (phi_frozen / 2 + 5 * n_group / 2) / (N_shard * D_tp)
 
 
 def cublas_workspace(M_workspace):
