@@ -119,9 +119,17 @@ def estimate(scenario: Scenario) -> Estimate:
 
 
 def _verdict(needed: int, capacity: int, framework: str) -> str:
-    if needed > capacity:
+    """Whether it fits with all of the framework's error band, with some of it, or with none."""
+    low, high = _band(framework)
+    if needed * (1 + low) > capacity:
         return VERDICTS[2]
-    return VERDICTS[1] if needed > presets.frameworks()[framework]["tight_above"] * capacity else VERDICTS[0]
+    return VERDICTS[1] if needed * (1 + high) > capacity else VERDICTS[0]
+
+
+def _band(framework: str) -> tuple[float, float]:
+    """How much less and how much more than the estimate a run may need, as parts of the estimate."""
+    band = presets.frameworks()[framework]["band"]
+    return min(band["low"], 0), max(band["high"], 0)
 
 
 def _notes(scenario: Scenario) -> list[Message]:

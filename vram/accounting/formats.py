@@ -80,7 +80,8 @@ def formats(recipe: Recipe, sharded: bool) -> Formats:
         base = recipe.base
         if base == "auto":
             base = "nf4" if recipe.tuning == "qlora" else "fp32" if single else "bf16"
-        prepared = base not in ("fp32", "bf16") and mixed
+        # Preparation leaves GPTQ's 16-bit parameters as they are.
+        prepared = base in ("int8", "nf4", "nf4-dq") and mixed
         rest = 4 if prepared or base == "fp32" or (single and base != "bf16") else 2
     wide = rest == 4 if not full else (single or autocast)
     arithmetic = MIXED if autocast else FP32 if single and wide else HALF

@@ -10,7 +10,7 @@ from ..formulas import pytorch_states as states
 from ..scenario import Scenario
 from ..terms import N_, Moment, Term
 
-__all__ = ["reduction_pool", "terms"]
+__all__ = ["facts", "reduction_pool", "terms"]
 
 
 def terms(scenario: Scenario, peak: Moment, pool: Term | None = None) -> tuple[list[Term], list[Term]]:
@@ -19,7 +19,7 @@ def terms(scenario: Scenario, peak: Moment, pool: Term | None = None) -> tuple[l
     ``pool`` is what the stream that reduces gradients has held for itself; of
     it only that counts which is not alive at the peak anyway.
     """
-    workspace, part, context, communicator = _facts(scenario.framework, scenario.hardware.gpu)
+    workspace, part, context, communicator = facts(scenario.framework, scenario.hardware.gpu)
     cached = [
         Term(N_("cuBLAS workspace"), "overhead", states.cublas_workspace, {"M_workspace": workspace}, workspace),
     ]
@@ -63,13 +63,14 @@ def _groups(scenario: Scenario) -> int:
 
 
 @lru_cache(maxsize=256)
-def _facts(framework: str, gpu: str) -> tuple[int, float, int, int]:
-    facts = presets.frameworks()[framework]["overheads"]
+def facts(framework: str, gpu: str) -> tuple[int, float, int, int]:
+    """The framework's constants on a GPU: workspace, fragmentation, context, one communicator."""
+    known = presets.frameworks()[framework]["overheads"]
     generation = presets.generation(gpu)
-    workspaces, contexts = facts["cublas_workspace"]["bytes"], facts["context"]["bytes"]
+    workspaces, contexts = known["cublas_workspace"]["bytes"], known["context"]["bytes"]
     return (
         workspaces.get(generation, workspaces["other"]),
-        facts["fragmentation"]["median"],
+        known["fragmentation"]["median"],
         contexts.get(generation, contexts["other"]),
-        facts["communicator"]["bytes"],
+        known["communicator"]["bytes"],
     )
