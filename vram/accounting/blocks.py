@@ -329,11 +329,20 @@ def selected(shape: Shape, kernel: str) -> tuple[Saved, ...]:
     .. [1] PyTorch, ``torch/utils/checkpoint.py``: create_selective_checkpoint_contexts
     .. [2] torchtitan, ``distributed/activation_checkpoint.py``: the operations to save, every second mm
     """
-    attention = [row for row in block_of(shape)[0].attention[kernel] if row.name in (Q, V, RESULT, LSE)]
-    if shape.gated:
-        down = Saved(N_("FFN: result"), size.hidden, SAME)
-        return (*attention, Saved(GATE, size.inner, SAME), down)
-    return (*attention, Saved(N_("FFN: input of the activation"), size.inner, SAME))
+    wanted = {row.name: row for row in block_of(shape)[0].attention[kernel]}
+    found = [wanted[name]._replace(name=also) for name, also in _SELECTED.items() if name in wanted]
+    inner = Saved(N_("Checkpoints: first results of the FFN"), size.inner, SAME)
+    if not shape.gated:
+        return (*found, inner)
+    return (*found, inner, Saved(N_("Checkpoints: results of the FFN"), size.hidden, SAME))
+
+
+_SELECTED = {
+    Q: N_("Checkpoints: queries"),
+    V: N_("Checkpoints: values"),
+    RESULT: N_("Checkpoints: attention's results"),
+    LSE: N_("Checkpoints: log-sum-exp"),
+}
 
 
 def kernel_of(shape: Shape, attention: str, arithmetic: int, dropout: bool, sequences: int) -> str:

@@ -164,16 +164,20 @@ def _frozen(scenario: Scenario, held: Formats, part: Part, state) -> list[Term]:
     shape, layout = scenario.model.shape, scenario.layout
     if held.base in ("fp32", "bf16"):
         return [state(N_("Frozen weights"), "weights", 4 if held.base == "fp32" else 2, part.held, 3)]
+    ep = layout.ep
     share = part.layers / shape.layers
-    matrices = [t for t in sizes(shape).matrices if t.component != "router"]
-    quantised = sum(t.size for t in matrices)
+    matrices = [
+        (t.dims[0] * t.dims[1], t.dims[0], t.count * share / (ep if t.component == "experts" else 1))
+        for t in sizes(shape).matrices
+        if t.component != "router"
+    ]
 
     def over(count: Callable[[int, int], int]) -> int:
         """A count of each matrix's values and rows, over this stage's matrices."""
-        return round(sum(count(t.dims[0] * t.dims[1], t.dims[0]) * t.count for t in matrices) * share)
+        return round(sum(count(n, rows) * times for n, rows, times in matrices))
 
     numbers = {
-        "phi_frozen": round(quantised * share),
+        "phi_frozen": min(over(lambda n, rows: n), part.held),
         # bitsandbytes' packed weights are sharded with the rest only at stage 3.
         "N_shard": layout.shards if layout.zero == 3 else 1,
         "D_tp": layout.tp,

@@ -36,7 +36,7 @@ class Row(NamedTuple):
 
 
 class Sort(NamedTuple):
-    """Rows that are always held for equally many layers; ``each`` is their sum where it is whole, else None."""
+    """Rows that are always held for equally many layers; ``each`` is their sum where all are whole, else None."""
 
     until: int
     core: bool
@@ -227,8 +227,8 @@ def _alike(rows: list[Row]) -> Layer:
 
 
 def _sort(until: int, core: bool, lacking: bool, part: int, rows: list[Row]) -> Sort:
-    each = sum([row.each for row in rows])
-    return Sort(until, core, lacking, part, tuple(rows), int(each) if each == int(each) else None)
+    whole = all([row.each == int(row.each) for row in rows])
+    return Sort(until, core, lacking, part, tuple(rows), sum([int(row.each) for row in rows]) if whole else None)
 
 
 _CHECKPOINT = Saved(N_("Checkpoints: inputs of recomputed layers"), size.hidden, (0, 0, 0))

@@ -40,13 +40,14 @@ def sizes(shape: Shape) -> Sizes:
     total = count_parameters(shape).total
     table = shape.vocab * shape.hidden
     norm = shape.hidden * {"rms": 1, "layer-plain": 1, "layer": 2}.get(shape.norm, 0)
+    last = norm * shape.final_norm
     front = sum(t.size for t in held if t.component in _FRONT) + norm * shape.embedding_norm
     head = sum(t.size for t in held if t.component == "lm_head")
     inside = tuple(t for t in held if len(t.dims) == 2 and t.component not in (*_FRONT, "lm_head", "norm", "vision"))
     experts = sum(t.size for t in held if t.component == "experts")
     routed = sum(t.size for t in held if t.component in ("experts", "shared_experts", "router"))
     mlp = sum(t.size for t in held if t.component == "mlp")
-    rest = total - front - head - norm - routed - mlp
+    rest = total - front - head - last - routed - mlp
     attention = sum(t.size for t in inside if t.component == "attention")
     qkv = sum(t.size for t in inside if t.component == "attention" and t.name != "o_proj")
     linear = sum(t.size for t in inside)
@@ -55,11 +56,11 @@ def sizes(shape: Shape) -> Sizes:
         table=table,
         front=front,
         head=head,
-        last=norm,
+        last=last,
         of_dense=rest / L + mlp / max(L - shape.moe_layers, 1),
         of_routed=rest / L + routed / max(shape.moe_layers, 1),
         of_experts=experts / max(shape.moe_layers, 1),
-        of_layer=round((total - front - head - norm) / L),
+        of_layer=round((total - front - head - last) / L),
         of_qkv=round(qkv / L),
         of_ffn=round((linear - attention) / L),
         of_linear=round(linear / L),
