@@ -1,4 +1,4 @@
-"""What must hold for any scenario in PyTorch's accounting: moments add up, nothing is lost, more GPUs never need more."""
+"""What must hold for any scenario in PyTorch's accounting: moments add up, more GPUs never need more memory each."""
 
 import re
 from functools import partial
