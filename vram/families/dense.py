@@ -13,7 +13,7 @@ References
 from __future__ import annotations
 
 from .patterns import by_rotation, qwen_windows, sliding, windowed
-from .source import Source, flag, needed, when, whole
+from .source import Source, flag, needed, when, whole, window
 
 __all__ = ["DENSE", "biased", "four_times", "odd_heads", "rounded_heads"]
 
@@ -71,7 +71,7 @@ def _word_width(source: Source) -> int | None:
 
 
 def _smollm_window(rotary: bool, source: Source) -> bool:
-    return not rotary and source.flag("use_sliding_window") and bool(source.whole("sliding_window"))
+    return not rotary and source.flag("use_sliding_window") and bool(source.window())
 
 
 def _gpt_neo_letters(source: Source) -> str:
@@ -82,7 +82,7 @@ def _gpt_neo_letters(source: Source) -> str:
     return "".join("w" if kind == "local" else "a" for kind in kinds[: source.layers]) or "aw"
 
 
-_QWEN2 = {"qkv_bias": True, "mixers": qwen_windows, "window": whole("sliding_window", default=4096)}
+_QWEN2 = {"qkv_bias": True, "mixers": qwen_windows, "window": window(default=4096)}
 _GEMMA = {"norms": 4, **biased()}
 
 DENSE: dict[str, dict[str, object]] = {
@@ -95,7 +95,7 @@ DENSE: dict[str, dict[str, object]] = {
         "out_bias": lambda source: source.flag("qkv_bias", source.flag("attention_bias")),
         "mlp_bias": lambda source: source.flag("bias", source.flag("mlp_bias")),
     },
-    "smollm3": {**_LLAMA, "mixers": by_rotation(_smollm_window), "window": whole("sliding_window")},
+    "smollm3": {**_LLAMA, "mixers": by_rotation(_smollm_window), "window": window()},
     "seed_oss": {
         "qkv_bias": flag("attention_bias", True),
         "out_bias": flag("attention_out_bias"),
@@ -111,7 +111,7 @@ DENSE: dict[str, dict[str, object]] = {
         **biased(),
         "qk_norm": "head",
         "mixers": qwen_windows,
-        "window": whole("sliding_window", default=4096),
+        "window": window(default=4096),
     },
     "gemma": biased(),
     "gemma2": {**_GEMMA, **sliding(2, 4096, key=None)},
@@ -166,7 +166,7 @@ DENSE: dict[str, dict[str, object]] = {
         "ffn": four_times,
         "positions": whole("max_position_embeddings", default=2048),
         "mixers": _gpt_neo_letters,
-        "window": whole("window_size", default=256),
+        "window": window("window_size", default=256),
     },
     "gpt_neox": {**_GPT, **biased("attention_bias", default=True)},
     "gptj": _GPT_J,

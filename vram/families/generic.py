@@ -7,7 +7,7 @@ from .dense import four_times
 from .hybrid import bamba, delta
 from .moe import EXPERTS, TOP_K
 from .patterns import LETTERS, chosen
-from .source import Source, flag, whole
+from .source import Source, flag, whole, window
 
 __all__ = ["ESTIMATED", "GENERIC"]
 
@@ -111,7 +111,7 @@ GENERIC: dict[str, object] = {
     "latent": _latent,
     "mixers": _mixers,
     "recurrence": _recurrence,
-    "window": whole("sliding_window"),
+    "window": window(),
     "experts": _experts,
     "top_k": lambda source: max(1, source.whole(*TOP_K, default=1)) if _experts(source) else 0,
     "moe_ffn": _expert_width,

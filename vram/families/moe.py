@@ -14,7 +14,7 @@ from ..errors import Message, ScenarioError
 from ..shape import Compressed, FullAttention, Latent
 from .dense import biased, odd_heads, rounded_heads
 from .patterns import by_rotation, chosen, sliding, typed, windowed
-from .source import Source, flag, needed, when, whole
+from .source import Source, flag, needed, when, whole, window
 
 __all__ = [
     "EXPERTS",
@@ -260,7 +260,7 @@ MOE: dict[str, dict[str, object]] = {
         **shared_width("shared_expert_intermediate_size", 5632),
         "shared_gate": True,
         "ffns": qwen_ffns,
-        "window": whole("sliding_window", default=4096),
+        "window": window(default=4096),
     },
     "qwen3_moe": {**biased(), "qk_norm": "head", **routed(128, 8, 768, name="num_experts"), "ffns": qwen_ffns},
     "qwen3_vl_moe_text": {**biased(), "qk_norm": "head", **routed(60, 4, 1408, name="num_experts"), "ffns": qwen_ffns},
@@ -292,7 +292,7 @@ MOE: dict[str, dict[str, object]] = {
         "mlp_bias": flag("mlp_bias"),
         "compressed": _compressed,
         "mixers": _compress_letters,
-        "window": whole("sliding_window", default=128),
+        "window": window(default=128),
     },
     "glm4_moe": {
         "head_dim": rounded_heads,
@@ -345,7 +345,7 @@ MOE: dict[str, dict[str, object]] = {
         "shared_experts": 1,
         "ffns": _interleaved,
         "mixers": by_rotation(_chunked),
-        "window": whole("attention_chunk_size", default=8192),
+        "window": window("attention_chunk_size", default=8192),
     },
     "minimax_m2": {"qk_norm": "full", **routed(256, 8, 1536, key="intermediate_size")},
     "dbrx": {
@@ -384,7 +384,7 @@ MOE: dict[str, dict[str, object]] = {
         **biased(),
         "norms": 4,
         "qk_norm": "head",
-        "window": whole("sliding_window", default=512),
+        "window": window(default=512),
         "mixers": _gemma4_mixers,
         "ffns": _gemma4_ffns,
         "full": _gemma4_full,

@@ -62,7 +62,7 @@ def sliding(every: int, window: int, key: str | None = "sliding_window_pattern")
 
     return {
         "mixers": typed(chosen("w", "a", holds)),
-        "window": lambda source: source.whole("sliding_window", default=window),
+        "window": lambda source: source.window(default=window),
     }
 
 
@@ -71,7 +71,7 @@ def windowed(window: int | None = None) -> dict[str, object]:
 
     def width(source: Source) -> int | None:
         silent = "sliding_window" not in source.config
-        return source.whole("sliding_window") or (window if silent else None)
+        return source.window() or (window if silent else None)
 
     return {"mixers": lambda source: "w" if width(source) else "a", "window": width}
 
@@ -93,7 +93,7 @@ def by_rotation(holds: Callable[[bool, Source], bool]) -> Callable[[Source], str
 def qwen_windows(source: Source) -> str:
     """Qwen: a window in the layers behind ``max_window_layers``, and only where ``use_sliding_window`` says so."""
     used, first = source.flag("use_sliding_window"), source.whole("max_window_layers", default=28)
-    has = used and source.whole("sliding_window", default=4096)
+    has = used and source.window(default=4096)
     return typed(chosen("w", "a", lambda layer, _: bool(has) and layer >= first))(source)
 
 

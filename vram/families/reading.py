@@ -15,7 +15,7 @@ from .generic import ESTIMATED, GENERIC
 from .hybrid import HYBRID
 from .moe import MOE
 from .patterns import period, split_dense
-from .source import NAMES, Defaults, Source
+from .source import NAMES, Defaults, Source, present
 from .vision import TEXT_PARTS, WRAPPERS, Wrapper
 
 __all__ = ["FAMILIES", "Reading", "read_shape", "shape_from_config"]
@@ -93,7 +93,7 @@ def read_shape(config: dict) -> Reading:
             left_out["vision tower"] = size
     if whole.find("audio_config") or whole.find("audio_tower_config"):
         left_out["audio tower"] = None
-    if text.whole("num_nextn_predict_layers", "mtp_num_hidden_layers", "num_mtp_modules", "num_mtp_layers"):
+    if present("num_nextn_predict_layers", "mtp_num_hidden_layers", "num_mtp_modules", "num_mtp_layers")(text):
         left_out["layers that predict further tokens"] = None
 
     shape = Shape(**values)

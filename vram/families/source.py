@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from ..errors import Message, ScenarioError, quoted
 
-__all__ = ["NAMES", "Defaults", "Source", "flag", "needed", "present", "when", "whole"]
+__all__ = ["NAMES", "Defaults", "Source", "flag", "needed", "present", "when", "whole", "window"]
 
 
 class Defaults(NamedTuple):
@@ -89,6 +89,14 @@ class Source:
             raise self._wrong(name, value, Message("a whole number from 0 to {most}", most=f"{_HUGE:,}"))
         return value
 
+    def window(self, name: str = "sliding_window", default: int | None = None) -> int | None:
+        """A width that decides no parameters: what is not one is none."""
+        try:
+            value = self.whole(name, default=default)
+        except ScenarioError:
+            return None
+        return value if value and value <= 10**9 else None
+
     def needed(self, *names: str, default: int | None = None) -> int:
         """A whole number without which nothing can be counted; ``default`` is for a nested config."""
         value = self.whole(*names)
@@ -160,7 +168,7 @@ class Source:
     def _wrong(self, name: str, value: object, wanted: Message) -> ScenarioError:
         shown = quoted(value) if isinstance(value, str | int | float) else Message("this value")
         message = Message(
-            "{key} in the config is {value}, not {wanted}.", key=quoted(self.prefix + name), value=shown, wanted=wanted
+            "{key} in the config is {value}, not {wanted}.", key=self.prefix + name, value=shown, wanted=wanted
         )
         return ScenarioError("model", value, message)
 
@@ -173,6 +181,11 @@ def flag(name: str, default: bool = False) -> Callable[[Source], bool]:
 def whole(*names: str, default: int | None = None) -> Callable[[Source], int | None]:
     """A whole number that has a default."""
     return lambda source: source.whole(*names, default=default)
+
+
+def window(name: str = "sliding_window", default: int | None = None) -> Callable[[Source], int | None]:
+    """The width of an attention window."""
+    return lambda source: source.window(name, default)
 
 
 def needed(*names: str, default: int | None = None) -> Callable[[Source], int]:
