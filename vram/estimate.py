@@ -180,6 +180,8 @@ def _notes(scenario: Scenario) -> list[Message]:
         )
     if layout.zero and layout.shards == 1:
         notes.append(Message("ZeRO shards between data-parallel GPUs; with one of them it changes nothing."))
+    if scenario.framework == "pytorch":
+        return notes + pytorch.notes(scenario)
     if batch.recompute == "selective" and batch.attention == "flash":
         notes.append(Message("FlashAttention already stores no scores, so selective recompute has nothing to save."))
     return notes

@@ -11,6 +11,7 @@ References
 
 from __future__ import annotations
 
+from ..errors import Message
 from ..formulas import pytorch_activations as size
 from ..layout import checkpoints_of, in_flight, stage_layers
 from ..scenario import Scenario
@@ -23,12 +24,29 @@ from .instants import Common, Layers, Share
 from .kept import evaluate, ids, kept
 from .sizes import sizes
 
-__all__ = ["assemble", "measured"]
+__all__ = ["assemble", "notes"]
 
 
-def measured(scenario: Scenario) -> bool:
-    """Whether the saved tensors of the scenario's architecture were measured, rather than read as the nearest one's."""
-    return scenario.model.params is not None or block_of(scenario.model.shape)[1]
+def notes(scenario: Scenario) -> list[Message]:
+    """What is only inferred, or read otherwise than a reader may expect."""
+    shape, batch, recipe = scenario.model.shape, scenario.batch, scenario.recipe
+    found = []
+    if not block_of(shape)[1]:
+        text = "What layers of {family} keep for backward was not measured; it is read from the nearest architecture."
+        found.append(Message(text, family=shape.family))
+    elif (shape.experts or shape.latent) and recipe.precision != "bf16":
+        found.append(Message("Experts and latent attention were measured in BF16 only; other formats follow from it."))
+    if batch.compile:
+        text = "What compiled layers keep follows from how torch.compile partitions them; it was not measured."
+        found.append(Message(text))
+    if batch.recompute == "selective" and batch.attention == "flash":
+        text = (
+            "Selective recompute is PyTorch's: attention and every second matrix product are kept, the rest recomputed."
+        )
+        found.append(Message(text))
+    if recipe.precision == "fp8-mixed":
+        found.append(Message("FP8 matrix products are counted as BF16; their 8-bit copies are not counted yet."))
+    return found
 
 
 def assemble(scenario: Scenario) -> list[Stage]:
