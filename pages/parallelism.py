@@ -8,7 +8,7 @@ from pages.parts import controls
 from pages.parts.browser import plot
 from pages.parts.charts import Band, grid, growth, stacked_rows
 from pages.parts.notes import show_notes
-from pages.parts.text import _, counted, group_name, number, percent, said, table, unit
+from pages.parts.text import _, counted, group_name, number, percent, said, size, table, unit
 from pages.parts.working import show_working
 from vram import Scenario, ScenarioError, estimate, presets
 from vram.strategies import Strategy, strategies
@@ -75,19 +75,19 @@ def show_strategies() -> None:
     here = Strategy(_("▸ this scenario"), N_("as set above"), scenario)
     for name, meaning, other in (here, *strategies(scenario)):
         if isinstance(other, ScenarioError):
-            rows.append([name, "–", "–", "", "", "", said(other.message)])
+            rows.append([f"**{name}**: {said(other.message)}", "–", "–", "–"])
             continue
         result = estimate(other)
         states = [t for t in result.worst.terms if t.group in STATES]
         formula, host = total(states), result.host_bytes_per_node
-        cells = [number(result.device_bytes), _(result.verdict), number(sum(t.bytes for t in states))]
-        cells += [f"${formula}$" if formula else "", number(host) if host else "", _(meaning)]
-        rows.append([name, *cells])
+        what = f"**{name}**: {_(meaning)}" + (f" ${formula}$" if formula else "")
+        if host:
+            what += " (" + _("{size} in each machine's CPU memory").format(size=size(host)) + ")"
+        rows.append([what, number(sum(t.bytes for t in states)), number(result.device_bytes), _(result.verdict)])
         bars.append((name, _in_unit(result.worst.terms)))
     _plot_bars(bars, "strategies", _("Memory per GPU by strategy: {rows}."))
-    head = [_("Strategy"), _("Total, {unit}"), _("On {gpu}"), _("Model states, {unit}"), _("Formula")]
-    head += [_("CPU memory of each machine, {unit}"), _("What it does")]
-    table([title.format(unit=unit(), gpu=card.name) for title in head], rows, align="lrlrlrl")
+    states_head, total_head = (text.format(unit=unit()) for text in (_("States, {unit}"), _("Total, {unit}")))
+    table([_("Strategy"), states_head, total_head, _("Fits?")], rows, align="lrrl")
 
 
 def show_growth() -> None:

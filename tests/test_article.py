@@ -1,5 +1,6 @@
 """Every number of the training-memory article, as the article gives it; its section or question beside each."""
 
+import re
 from decimal import Decimal
 
 import pytest
@@ -9,6 +10,7 @@ from vram.formulas import activations, communication, parameters, states
 from vram.layout import checkpoints_of
 from vram.shape import attention_kind
 from vram.units import amount, significant
+from vram.working import work
 
 GB = 10**9
 B = 10**9
@@ -360,6 +362,9 @@ def test_the_optimizer_share_goes_to_nothing_as_gpus_are_added():  # 5.5, 5.7, Q
     [
         ("zero=2&offload=optimizer", {"weights"}, {"gradients", "optimizer"}, 98),  # Q14: ZeRO-Offload, on ZeRO-2
         ("zero=3&offload=all", set(), {"weights", "gradients", "optimizer"}, 112),  # Q14: ZeRO-Infinity, on ZeRO-3
+        ("gpus=1&offload=optimizer", {"weights"}, {"gradients", "optimizer"}, 98),  # Q14: a single GPU
+        ("gpus=16&zero=2&offload=optimizer", {"weights"}, {"gradients", "optimizer"}, 49),  # two machines of 8
+        ("gpus=16&zero=2&offload=optimizer&per_node=4", {"weights"}, {"gradients", "optimizer"}, 24.5),
     ],
 )
 def test_what_offloading_takes_off_the_gpu(link, stays, leaves, host_gb):
@@ -379,6 +384,30 @@ def test_sequence_parallelism_divides_what_tensor_parallelism_alone_does_not(): 
     assert {name for name in whole if tensor[name] == whole[name]} == UNDIVIDED
     assert all(tensor[name] == whole[name] / 8 for name in whole.keys() - UNDIVIDED)
     assert all(sequence[name] == whole[name] / 8 for name in whole)
+
+
+def plain(latex):
+    return re.sub(r"\\mathrm|[{}\\]", "", latex)
+
+
+@pytest.mark.parametrize(
+    ("link", "name", "formula"),
+    [
+        ("params=7B", "Momentum", "4 Phi"),  # 2.4
+        ("params=7B&gpus=8&zero=3", "Weights", "frac2 PhiD_dp"),  # 4.5
+        ("params=7B&gpus=8&tp=8", "Gradients", "frac2 PhiD_tp"),  # 5.4
+        ("params=70B&gpus=128&tp=8&pp=4&zero=1", "Variance", "frac4 PhiD_dp D_tp D_pp"),  # 5.5
+        (f"{EAGER}&layers=1", "Attention: queries", "2 n_held b s d_hidden"),  # 3.3
+        (f"{EAGER}&layers=1", "Attention: keys and values", "frac4 n_held b s d_hidden n_kvn_head"),
+        (f"{EAGER}&layers=1", "Attention: scores", "2 n_held b s^2 n_head"),
+        (f"{EAGER}&layers=1", "Attention: dropout mask", "n_held b s^2 n_head"),
+        (f"{EAGER}&layers=1", "FFN: gate, up, activated, product", "8 n_held b s d_FFN"),
+        (f"{EAGER}&layers=1", "Behind the last layer", "4 b s d_hidden"),
+    ],
+)
+def test_a_term_s_working_reads_as_in_the_article(link, name, formula):
+    term = next(t for t in textbook(link).worst.terms if t.name == name)
+    assert plain(work(term).symbols) == formula
 
 
 # Display

@@ -108,7 +108,7 @@ def test_a_bad_value_ends_with_status_2_and_one_line(link, said):
     [
         *("", "{", "[1]", "null", '"gpt2"', "7", "{}", '{"model_type": "gpt9"}', '{"model_type": "llama"}'),
         '{"model_type": ["llama"]}',
-        json.dumps(GPT2 | {"n_layer": "12"}),
+        json.dumps(GPT2 | {"n_layer": "twelve"}),
         json.dumps(GPT2 | {"n_embd": 768.5}),
         json.dumps(GPT2 | {"n_head": 7}),
         json.dumps(OPT | {"max_position_embeddings": "many"}),

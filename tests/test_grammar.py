@@ -1,6 +1,7 @@
 """Links: every scenario spells itself and reads back; anything else is reported and never crashes."""
 
 import re
+from dataclasses import replace
 from urllib.parse import parse_qsl, urlencode
 
 import pytest
@@ -9,7 +10,7 @@ from hypothesis import strategies as st
 from strategies import scenarios, whole
 
 from vram import Scenario, ScenarioError, presets
-from vram.scenario import Layout
+from vram.scenario import Layout, Model
 
 GRAMMAR = {
     **{"framework": "pytorch", "model": "llama-3-8b", "precision": "bf16-mixed", "master": "auto", "grads": "auto"},
@@ -82,6 +83,12 @@ def test_any_scenario_reads_back_from_its_link(scenario):
     assert Scenario.from_link(scenario.to_link()) == scenario
 
 
+def test_a_shape_without_its_preset_s_head_dim_reads_back():
+    gemma = presets.model("gemma-2-27b").shape  # 32 heads of 128 channels, hidden size 4608
+    scenario = Scenario(model=Model("gemma-2-27b", replace(gemma, head_dim=None)))
+    assert Scenario.from_link(scenario.to_link()) == scenario
+
+
 @given(scenarios())
 def test_any_scenario_rebuilds_from_its_values(scenario):
     assert Scenario.from_values(scenario.values()) == scenario
@@ -133,6 +140,12 @@ def test_strict_reading_raises_exactly_where_lenient_reading_reports(text):
         assert Scenario.from_link(text) == scenario
 
 
+def test_a_link_full_of_errors_is_reported_in_a_dozen_messages():
+    scenario, problems = Scenario.parse_link("&".join(f"x{n}=1" for n in range(500)) + "&seq=8192")
+    assert scenario == Scenario.from_link("seq=8192")
+    assert 1 <= len(problems) <= 12
+
+
 NO_NUMBERS_THAT_FIT = (
     "abc",
     "-5",
@@ -165,6 +178,7 @@ def test_what_is_no_number_in_bounds_is_named_and_good_keys_apply(key, value):
             {"seq": 8192, "gpus": 3, "tp": 1},
         ),
         ("pp=64&gpus=64", "pp", "64 stages are more than the 32 layers", {"gpus": 64, "pp": 1}),
+        ("pp=33&gpus=33", "pp", "the most that works here is 11", {"gpus": 33, "pp": 1}),
         ("gpus=6&tp=4&zero=2", "gpus", "the nearest are 4, 8", {"gpus": 6, "zero": 2}),
         ("gpus=8&dp=3&tp=2", "dp", "does not agree with gpus 8", {"gpus": 8, "tp": 2}),
         ("v=2&seq=8192", "v", "not a version", {"seq": 8192}),

@@ -168,6 +168,17 @@ def test_with_context_parallelism_activations_of_a_group_sum_to_the_whole(scenar
         assert all(near(parts[name] * cp + 2, whole[name], 2 * cp + 2) for name in whole)
 
 
+@given(small(counted=True))
+def test_with_one_micro_batch_the_stages_of_a_pipeline_hold_all_activations_once(scenario):
+    once = {"accum": 1, "vpp": 1, "recompute": "none", "offload_activations": False}
+    split = changed(scenario, **once)
+    one = changed(split, pp=1, gpus=scenario.layout.gpus // scenario.layout.pp)
+    whole = on_gpu_and_host(estimate(one).worst, "activations")
+    parts = [on_gpu_and_host(stage, "activations") for stage in estimate(split).stages]
+    assert {name for part in parts for name in part} == whole.keys()
+    assert all(near(sum(part.get(name, 0) for part in parts), whole[name], len(parts)) for name in whole)
+
+
 @given(small())
 def test_what_is_offloaded_leaves_the_gpu_and_nothing_is_lost(scenario):
     kept = estimate(changed(scenario, offload="none", offload_activations=False))

@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 from . import Scenario, ScenarioError, estimate, presets, shape_from_config
+from .config import read_config
 from .estimate import Estimate
 from .terms import by_group
 from .units import amount, in_unit
@@ -21,21 +22,13 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--config", metavar="FILE", help="take the model's shape from a Hugging Face config.json")
     options = parser.parse_args(arguments)
     try:
-        shape = _shape(options.config) if options.config else None
+        shape = shape_from_config(read_config(Path(options.config).read_bytes())) if options.config else None
         found = estimate(Scenario.from_link(options.link, shape=shape))
     except (ScenarioError, OSError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
     print(json.dumps(found.to_dict(), indent=2) if options.json else _table(found))
     return 0
-
-
-def _shape(file: str):
-    try:
-        config = json.loads(Path(file).read_text(encoding="utf-8"))
-    except (ValueError, RecursionError) as error:
-        raise OSError(f"{file} is not readable as JSON: {error}") from error
-    return shape_from_config(config)
 
 
 def _table(found: Estimate) -> str:

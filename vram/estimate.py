@@ -6,9 +6,10 @@ from dataclasses import dataclass, replace
 
 from . import presets
 from .accounting import pytorch, textbook
-from .errors import Message
+from .errors import Message, quoted
 from .layout import gpus_per_node, stage_layers
 from .scenario import Scenario
+from .shape import Shape
 from .states import trained
 from .terms import N_, Stage
 
@@ -142,6 +143,10 @@ def _notes(scenario: Scenario) -> list[Message]:
             )
         )
         return notes
+    if shape.approximate:
+        notes.append(Message("The architecture {family} is only estimated.", family=quoted(shape.family)))
+    if scenario.framework == "textbook":
+        notes += _beyond_the_textbook(shape)
     if shape.kv_heads % layout.tp:
         held = -(-shape.kv_heads // layout.tp)
         notes.append(
@@ -184,6 +189,33 @@ def _notes(scenario: Scenario) -> list[Message]:
         return notes + pytorch.notes(scenario)
     if batch.recompute == "selective" and batch.attention == "flash":
         notes.append(Message("FlashAttention already stores no scores, so selective recompute has nothing to save."))
+    return notes
+
+
+def _beyond_the_textbook(shape: Shape) -> list[Message]:
+    """Where a model is not what the textbook's formulas were written for."""
+    notes = []
+    if shape.experts:
+        notes.append(
+            Message(
+                "All experts are stored; a token passes {k} of {experts}: activations count an FFN of width {width}.",
+                k=shape.top_k,
+                experts=shape.experts,
+                width=f"{shape.active_ffn:,.0f}",
+            )
+        )
+    if shape.softmax_share < 1:
+        notes.append(
+            Message(
+                "{n} of {layers} layers have softmax attention; for the others the textbook has no formula.",
+                n=shape.softmax_layers,
+                layers=shape.layers,
+            )
+        )
+    if not (shape.plain and shape.gated and shape.channels * shape.heads == shape.hidden):
+        notes.append(
+            Message("The textbook assumes heads of hidden size / heads channels and a gated FFN; here it is rough.")
+        )
     return notes
 
 

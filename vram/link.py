@@ -115,7 +115,7 @@ def _values(pairs: list[tuple[str, str]]) -> tuple[dict[str, object], list[Scena
     for key, text in dict(pairs).items():
         try:
             if key not in _KNOWN:
-                raise ScenarioError(quoted(key).strip("'"), text, Message("There is no such key; it was left out."))
+                raise ScenarioError(quoted(key).strip("'"), text, Message("There is no such key."))
             if key == "v":
                 if text != VERSION:
                     message = Message(
@@ -127,8 +127,7 @@ def _values(pairs: list[tuple[str, str]]) -> tuple[dict[str, object], list[Scena
             elif key == "gpu":
                 values[key] = presets.gpu(text).id
             elif key == "shape":
-                decode_shape(text)
-                values[key] = text
+                values[key] = _shape(text)
             else:
                 rule = RULES["gpus" if key == "dp" else key]
                 value = rule.parse(text)
@@ -136,7 +135,18 @@ def _values(pairs: list[tuple[str, str]]) -> tuple[dict[str, object], list[Scena
                 values[key] = value
         except ScenarioError as error:
             errors.append(error)
+            if key == "dp":
+                # One replica stands in, and with it the GPUs that the other degrees need.
+                values[key] = 1
     return values, errors
+
+
+def _shape(text: str) -> str:
+    try:
+        decode_shape(text)
+    except ScenarioError as error:
+        raise ScenarioError("shape", text, error.message) from error
+    return text
 
 
 def _with_dp(values: dict[str, object]) -> dict[str, object]:

@@ -42,13 +42,16 @@ class Model:
 
     preset: str = "llama-3-8b"
     """Id of the preset that the shape started from, or ``custom``."""
-    shape: Shape = field(default_factory=lambda: presets.model("llama-3-8b").shape)
-    """Sizes and traits, after overrides."""
+    shape: Shape = None
+    """Sizes and traits, after overrides; None means the preset's."""
     params: int | None = None
     """Φ given outright, in parameters: the model states are then all that can be told."""
 
     def __post_init__(self) -> None:
-        presets.model(self.preset)
+        preset = presets.model(self.preset)
+        object.__setattr__(self, "preset", preset.id)
+        if self.shape is None:
+            object.__setattr__(self, "shape", preset.shape)
         if self.params is not None:
             PARAMS.check("params", self.params)
 
@@ -161,7 +164,9 @@ class Layout:
                 ranks=f"{ranks:,}",
                 near=", ".join(f"{n:,}" for n in nearest),
             )
-            raise ScenarioError("gpus", self.gpus, message, fix={"gpus": nearest[-1]}, drop=("pp", "tp", "cp", "gpus"))
+            allowed = [n for n in nearest if RULES["gpus"].accepts(n)]
+            fix = {"gpus": allowed[-1]} if allowed else {"tp": 1, "pp": 1, "cp": 1}
+            raise ScenarioError("gpus", self.gpus, message, fix=fix, drop=("pp", "tp", "cp", "gpus"))
         replicas = self.dp * self.cp
         if self.shard != "all" and replicas % self.shard:
             nearest = nearest_divisors(replicas, self.shard)
@@ -242,6 +247,9 @@ DEFAULTS: dict[str, object] = {
     **{f.name: f.default for part in _PARTS.values() for f in fields(part)},
 }
 """What a key is where a link does not say it (shape fields: the preset's; ``sp``: the framework's habit)."""
+
+
+_KEYS = {*DEFAULTS, *RULES, "shape"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -344,6 +352,8 @@ class Scenario:
             Naming the field, the value and what is allowed.
         """
         given = {key: value for key, value in values.items() if value is not None}
+        for key in given.keys() - _KEYS:
+            raise ScenarioError(key, given[key], Message("There is no such field."))
         brought = shape is not None or "shape" in given
         preset = presets.model(str(given.get("model", "custom" if brought else DEFAULTS["model"])))
         if shape is None:

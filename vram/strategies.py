@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -27,8 +28,9 @@ def strategies(scenario: Scenario) -> list[Strategy]:
     of a pipeline span machines.
     """
     gpus = scenario.layout.gpus
-    node = min(scenario.hardware.per_node, gpus)
-    machines = gpus // node if gpus % node == 0 else 1
+    machine = min(scenario.hardware.per_node, gpus)
+    machines = gpus // machine if gpus % machine == 0 else 1
+    node = machine if scenario.model.params is not None else math.gcd(machine, scenario.model.shape.heads)
     found = [
         ("DDP", N_("everything on every GPU"), {}),
         ("ZeRO-1", N_("optimizer states sharded"), {"zero": 1}),
@@ -39,9 +41,10 @@ def strategies(scenario: Scenario) -> list[Strategy]:
             N_("ZeRO-2, optimizer states and gradients in CPU memory"),
             {"zero": 2, "offload": "optimizer"},
         ),
-        (f"TP {node}", N_("matrices split inside each machine"), {"tp": node}),
     ]
-    if machines > 1:
+    if node > 1:
+        found.append((f"TP {node}", N_("matrices split inside each machine"), {"tp": node}))
+    if node > 1 and machines > 1:
         found += [
             (f"TP {node}, ZeRO-1", N_("and optimizer states sharded between machines"), {"tp": node, "zero": 1}),
             (f"TP {node}, PP {machines}", N_("and a pipeline across the machines"), {"tp": node, "pp": machines}),

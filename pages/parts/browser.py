@@ -34,10 +34,13 @@ button:hover, button:focus-visible { border-color: var(--st-primary-color); colo
 )
 
 
-def plot(figure: dict, key: str, alt: str) -> None:
-    """Show a Plotly figure (a plain dictionary with a height); ``alt`` says in words what it shows."""
-    height = figure["layout"]["height"]
-    _plot(data={"figure": figure, "alt": alt, "plotly": f"/plotly-{plotly.__version__}.js"}, key=key, height=height)
+def plot(figure: dict, key: str, alt: str, first: bool = False) -> None:
+    """Show a Plotly figure (a plain dictionary with a height).
+
+    ``alt`` says in words what it shows; ``first`` lets it be drawn before the page's other charts.
+    """
+    data = {"figure": figure, "alt": alt, "first": first, "plotly": f"/plotly-{plotly.__version__}.js"}
+    _plot(data=data, key=key, height=figure["layout"]["height"])
 
 
 def copy_button(scenario) -> None:

@@ -41,7 +41,6 @@ def _layout(height: int, **more: object) -> dict:
         "height": height,
         "margin": {"l": 8, "r": 12, "t": 8, "b": 28},
         "showlegend": False,
-        "transition": GLIDE,
         "hovermode": "closest",
         "dragmode": False,
         **more,
@@ -86,6 +85,8 @@ def memory_bar(found: Estimate) -> tuple[dict, str]:
     }
     layout = _layout(
         92,
+        # Only this bar glides: the others' labels change with the scenario, and Plotly would move bars under old ones.
+        transition=GLIDE,
         barmode="stack",
         bargap=0.1,
         margin={"l": 2, "r": 2, "t": 18, "b": 22},
@@ -228,8 +229,6 @@ def growth(points: list[int], bands: list[Band], at: int, axis: str) -> dict:
     line = {"width": 2, "dash": "dot"}
     layout = _layout(
         260 + 20 * len(bands),
-        # Plotly cannot animate a patterned area.
-        transition=None,
         margin={"l": 8, "r": 12, "t": 12 + 20 * len(bands), "b": 44},
         hovermode="x unified",
         showlegend=True,

@@ -30,9 +30,11 @@ function label(traces, layout, width) {
 
 // One figure at a time: Plotly cannot start on the next while it still moves the bars of the last. Of figures that
 // come in meanwhile only the newest is drawn, and at once.
-async function draw(node, address) {
+async function draw(node, address, first) {
   const plotly = await load(address);
   while (node.next && !node.gone) {
+    // The result strip is painted before the page's other charts take the browser's time.
+    if (!first) await new Promise((done) => requestAnimationFrame(() => setTimeout(done)));
     const { figure, layout, options } = node.next;
     node.next = null;
     await plotly.react(node, label(structuredClone(figure.data), layout, node.clientWidth), layout, options);
@@ -67,10 +69,15 @@ export default function ({ data, parentElement }) {
   for (const shape of layout.shapes ?? []) shape.line = { color: ink, ...shape.line };
 
   const options = { displayModeBar: false, responsive: true, scrollZoom: false, doubleClick: false };
-  node.next = { figure: data.figure, layout, options };
-  node.drawing ??= draw(node, data.plotly);
+  const shown = JSON.stringify([data.figure, ink, line, paper]);
+  if (shown !== node.shown) {
+    node.shown = shown;
+    node.next = { figure: data.figure, layout, options };
+    node.drawing ??= draw(node, data.plotly, data.first);
+  }
   return () => {
     node.gone = true;
+    node.shown = null;
     if (!node.drawing) window.Plotly?.purge(node);
   };
 }

@@ -24,7 +24,7 @@ def show_strip(found: Estimate) -> None:
                 f"**{_whose(found)} {size(found.device_bytes)}** / {size(found.capacity_bytes)}", width="content"
             )
             _verdict(found)
-        plot(figure, "memory", alt)
+        plot(figure, "memory", alt, first=True)
         with st.container(horizontal=True, wrap=False, vertical_alignment="center", gap="small"):
             st.markdown(_legend(found), width="stretch")
             copy_button(found.scenario)

@@ -88,9 +88,6 @@ def _model_states(scenario: Scenario, kept: Storage, n_stage: int, uneven: bool)
     if layout.offload == "all":
         return [], weights + gradients + optimizer
     if layout.offload == "optimizer":
-        # ZeRO-1 leaves whole gradients on every GPU; from ZeRO-2 on they leave as they are reduced.
-        if layout.zero == 1 and layout.shards > 1:
-            return weights + gradients, optimizer
         return weights, gradients + optimizer
     return weights + gradients + optimizer, []
 
@@ -111,8 +108,12 @@ def _rows(scenario: Scenario, kept: Storage, n: Held, last: bool) -> list[Term]:
     shape, batch, layout = scenario.model.shape, scenario.batch, scenario.layout
     tokens = {"b": batch.batch, "s": batch.seq, "D_cp": layout.cp}
     whole = tokens | {"e": kept.activations, "d_hidden": shape.hidden, "D_sp": layout.tp if layout.sp else 1}
-    split = tokens | {"e": kept.activations, "n_held": n.layers, "D_tp": layout.tp}
-    scores = tokens | {"n_held": n.scored, "n_head": shape.heads, "D_tp": layout.tp}
+    # Of layers that are not attention the textbook has nothing to say; of experts, those that compute a token count.
+    attending, scored = _whole(n.layers * shape.softmax_share), _whole(n.scored * shape.softmax_share)
+    split = tokens | {"e": kept.activations, "D_tp": layout.tp}
+    width = _whole(shape.active_ffn)
+    attention = split | {"n_held": attending, "d_hidden": shape.hidden}
+    scores = tokens | {"n_held": scored, "n_head": shape.heads, "D_tp": layout.tp}
 
     def row(name: str, formula: Callable, **numbers: float) -> Term:
         return term(name, "activations", formula, **numbers)
@@ -121,38 +122,40 @@ def _rows(scenario: Scenario, kept: Storage, n: Held, last: bool) -> list[Term]:
     if n.checkpoints:
         name = N_("Checkpoints: inputs of recomputed layers")
         rows.append(row(name, activations.checkpoints, n_ckpt=n.checkpoints, **whole))
-    if n.layers:
+    if attending:
         rows += [
-            row(N_("Attention: input of the norm"), activations.norm_input, n_held=n.layers, **whole),
-            row(N_("Attention: input of Q, K, V"), activations.qkv_input, n_held=n.layers, **whole),
-            row(N_("Attention: queries"), activations.query, d_hidden=shape.hidden, **split),
-            _key_value(shape, layout, split),
+            row(N_("Attention: input of the norm"), activations.norm_input, n_held=attending, **whole),
+            row(N_("Attention: input of Q, K, V"), activations.qkv_input, n_held=attending, **whole),
+            row(N_("Attention: queries"), activations.query, **attention),
+            _key_value(shape, layout, attention),
         ]
-    if batch.attention == "eager" and n.scored:
+    if batch.attention == "eager" and scored:
         rows += [
             row(N_("Attention: scores"), activations.scores, e=kept.activations, **scores),
             row(N_("Attention: dropout mask"), activations.dropout_mask, **scores),
             row(N_("Attention: scores after dropout"), activations.dropped_scores, e=kept.activations, **scores),
         ]
-    if n.layers:
+    if attending:
+        name = N_("Attention: input of the output projection")
+        rows.append(row(name, activations.attention_output, **attention))
+    if n.layers and width:
         rows += [
-            row(
-                N_("Attention: input of the output projection"),
-                activations.attention_output,
-                d_hidden=shape.hidden,
-                **split,
-            ),
             row(N_("FFN: input"), activations.ffn_input, n_held=n.layers, **whole),
-            row(N_("FFN: gate, up, activated, product"), activations.ffn_inner, d_ffn=shape.ffn, **split),
+            row(N_("FFN: gate, up, activated, product"), activations.ffn_inner, n_held=n.layers, d_ffn=width, **split),
         ]
     if last:
         rows.append(row(N_("Behind the last layer"), activations.final, **whole))
     return rows
 
 
-def _key_value(shape: Shape, layout: Layout, split: dict[str, float]) -> Term:
+def _whole(number: float) -> float:
+    """The number as an integer, where it is one."""
+    return int(number) if number == int(number) else number
+
+
+def _key_value(shape: Shape, layout: Layout, attention: dict[str, float]) -> Term:
     name = N_("Attention: keys and values")
-    numbers = split | {"d_hidden": shape.hidden, "n_head": shape.heads}
+    numbers = attention | {"n_head": shape.heads}
     if shape.kv_heads % layout.tp == 0:
         return term(name, "activations", activations.key_value, n_kv=shape.kv_heads, **numbers)
     del numbers["D_tp"]

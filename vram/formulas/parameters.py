@@ -7,7 +7,7 @@ parameters.
 
 from __future__ import annotations
 
-__all__ = ["adapter", "attention_layer", "embedding", "ffn_layer", "llama"]
+__all__ = ["adapter", "attention", "embedding", "ffn", "llama", "norms"]
 
 
 def embedding(n_vocab, d_hidden):
@@ -20,24 +20,34 @@ def embedding(n_vocab, d_hidden):
     return n_vocab * d_hidden
 
 
-def attention_layer(d_hidden, n_head, n_kv):
-    """The four projections of one attention layer: (2 + 2·n_kv/n_head)·d_hidden².
+def attention(n_layer, d_hidden, n_head, n_kv):
+    """The four projections of every attention layer: (2 + 2·n_kv/n_head)·d_hidden² each.
 
     References
     ----------
     .. [1] Article, section 1.5.
     """
-    return 2 * d_hidden**2 + 2 * n_kv * d_hidden**2 / n_head
+    return n_layer * (2 * d_hidden**2 + 2 * n_kv * d_hidden**2 / n_head)
 
 
-def ffn_layer(d_hidden, d_ffn):
-    """The three matrices of one gated feed-forward network: 3·d_hidden·d_FFN.
+def ffn(n_layer, d_hidden, d_ffn):
+    """The three matrices of every gated feed-forward network: 3·d_hidden·d_FFN each.
 
     References
     ----------
     .. [1] Article, section 1.5.
     """
-    return 3 * d_hidden * d_ffn
+    return n_layer * 3 * d_hidden * d_ffn
+
+
+def norms(n_layer, d_hidden):
+    """Two norms in every layer and one behind the last: d_hidden each.
+
+    References
+    ----------
+    .. [1] Article, section 1.5.
+    """
+    return (2 * n_layer + 1) * d_hidden
 
 
 def llama(n_vocab, d_hidden, n_layer, n_head, n_kv, d_ffn):
@@ -52,8 +62,8 @@ def llama(n_vocab, d_hidden, n_layer, n_head, n_kv, d_ffn):
     ----------
     .. [1] Article, section 1.5.
     """
-    layer = d_hidden + attention_layer(d_hidden, n_head, n_kv) + d_hidden + ffn_layer(d_hidden, d_ffn)
-    return embedding(n_vocab, d_hidden) + n_layer * layer + d_hidden + embedding(n_vocab, d_hidden)
+    layers = attention(n_layer, d_hidden, n_head, n_kv) + ffn(n_layer, d_hidden, d_ffn)
+    return embedding(n_vocab, d_hidden) + layers + norms(n_layer, d_hidden) + embedding(n_vocab, d_hidden)
 
 
 def adapter(r, rows, columns):

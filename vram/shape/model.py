@@ -264,6 +264,13 @@ class Shape:
         return sum(kinds for (_, ffn), kinds in layer_letters(self) if ffn in "eb")
 
     @property
+    def active_ffn(self) -> float:
+        """FFN width that computes a token, averaged over the layers: of experts, those it is sent to."""
+        experts = self.top_k * self.moe_ffn + self.shared_experts * (self.shared_ffn or self.moe_ffn)
+        widths = {"d": self.ffn, "D": 2 * self.ffn, "e": experts, "b": self.ffn + experts, "n": 0}
+        return sum(widths[ffn] * count for (_, ffn), count in layer_letters(self)) / self.layers
+
+    @property
     def softmax_layers(self) -> int:
         """Layers with softmax attention, whether over all tokens or in a window."""
         if self.mixers == "a":
