@@ -141,9 +141,9 @@ def scenarios(draw, most_layers=10_000, most_degree=10_000, counted=None, framew
     )
 
 
-def small(counted=None):
-    """Textbook scenarios of at most 60 layers and degrees of at most 12: quick to estimate."""
-    return scenarios(most_layers=60, most_degree=12, counted=counted, frameworks=["textbook"])
+def small(counted=None, framework="textbook"):
+    """Scenarios of at most 60 layers and degrees of at most 12: quick to estimate."""
+    return scenarios(most_layers=60, most_degree=12, counted=counted, frameworks=[framework])
 
 
 def changed(scenario, **values):

@@ -13,7 +13,7 @@ from vram import Scenario, ScenarioError, presets
 from vram.scenario import Layout, Model
 
 GRAMMAR = {
-    **{"framework": "textbook", "model": "llama-3-8b", "precision": "bf16-mixed", "master": "auto", "grads": "auto"},
+    **{"framework": "pytorch", "model": "llama-3-8b", "precision": "bf16-mixed", "master": "auto", "grads": "auto"},
     **{"grad_fusion": "1", "optimizer": "adamw", "fused": "1", "tuning": "full", "base": "auto"},
     **{"lora_rank": "16", "lora_targets": "all-linear", "lora_dropout": "0"},
     **{"batch": "1", "seq": "4096", "accum": "1", "attention": "flash", "dropout": "auto"},

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from . import presets
-from .accounting import textbook
+from .accounting import pytorch, textbook
 from .errors import Message, quoted
 from .layout import gpus_per_node, stage_layers
 from .scenario import Scenario
@@ -15,7 +15,7 @@ from .terms import N_, Stage
 
 __all__ = ["VERDICTS", "Estimate", "estimate"]
 
-ACCOUNTINGS = {"textbook": textbook.assemble}
+ACCOUNTINGS = {"pytorch": pytorch.assemble, "textbook": textbook.assemble}
 
 VERDICTS = (N_("fits"), N_("tight"), N_("does not fit"))
 
@@ -61,12 +61,12 @@ class Estimate:
     @property
     def reserved_bytes(self) -> int:
         """The same with the allocator's cached and fragmented blocks; the textbook knows none."""
-        return self.worst.allocated
+        return self.worst.reserved
 
     @property
     def device_bytes(self) -> int:
         """The same as the device counts it, with context and communicators; the textbook knows none."""
-        return sum(t.bytes for t in self.worst.terms)
+        return self.worst.device
 
     def to_dict(self) -> dict:
         """The estimate as JSON-ready data, as the command line prints it."""
@@ -99,7 +99,7 @@ def estimate(scenario: Scenario) -> Estimate:
     Estimate
     """
     stages = ACCOUNTINGS[scenario.framework](scenario)
-    worst = max(stages, key=lambda stage: stage.allocated)
+    worst = max(stages, key=lambda stage: stage.device)
     capacity = presets.gpu(scenario.hardware.gpu).capacity
     count = trained(scenario)
     # A machine may hold several stages; the fullest bounds what any machine needs.
@@ -114,15 +114,23 @@ def estimate(scenario: Scenario) -> Estimate:
         worst=worst,
         capacity_bytes=capacity,
         host_bytes_per_node=host,
-        verdict=_verdict(sum(t.bytes for t in worst.terms), capacity, scenario.framework),
+        verdict=_verdict(worst.device, capacity, scenario.framework),
         notes=_notes(scenario),
     )
 
 
 def _verdict(needed: int, capacity: int, framework: str) -> str:
-    if needed > capacity:
+    """Whether it fits with all of the framework's error band, with some of it, or with none."""
+    low, high = _band(framework)
+    if needed * (1 + low) > capacity:
         return VERDICTS[2]
-    return VERDICTS[1] if needed > presets.frameworks()[framework]["tight_above"] * capacity else VERDICTS[0]
+    return VERDICTS[1] if needed * (1 + high) > capacity else VERDICTS[0]
+
+
+def _band(framework: str) -> tuple[float, float]:
+    """How much less and how much more than the estimate a run may need, as parts of the estimate."""
+    band = presets.frameworks()[framework]["band"]
+    return min(band["low"], 0), max(band["high"], 0)
 
 
 def _notes(scenario: Scenario) -> list[Message]:
@@ -177,6 +185,8 @@ def _notes(scenario: Scenario) -> list[Message]:
         )
     if layout.zero and layout.shards == 1:
         notes.append(Message("ZeRO shards between data-parallel GPUs; with one of them it changes nothing."))
+    if scenario.framework == "pytorch":
+        return notes + pytorch.notes(scenario)
     if batch.recompute == "selective" and batch.attention == "flash":
         notes.append(Message("FlashAttention already stores no scores, so selective recompute has nothing to save."))
     return notes
@@ -214,8 +224,8 @@ def _stage(stage: Stage) -> dict:
         "stage": stage.stage,
         "gpus": stage.gpus,
         "allocated_bytes": stage.allocated,
-        "reserved_bytes": stage.allocated,
-        "device_bytes": sum(t.bytes for t in stage.terms),
+        "reserved_bytes": stage.reserved,
+        "device_bytes": stage.device,
         "saved_for_backward_bytes": stage.saved,
         "phases": stage.phases,
         "peak_phase": stage.peak_phase,

@@ -12,7 +12,19 @@ from .errors import Message, ScenarioError, quoted
 from .families import shape_from_config
 from .shape import Shape
 
-__all__ = ["GPU", "ModelPreset", "examples", "frameworks", "gpu", "gpus", "model", "models", "notes", "recipes"]
+__all__ = [
+    "GPU",
+    "ModelPreset",
+    "examples",
+    "frameworks",
+    "generation",
+    "gpu",
+    "gpus",
+    "model",
+    "models",
+    "notes",
+    "recipes",
+]
 
 _FOLDER = Path(__file__).parent.parent / "presets"
 
@@ -98,6 +110,13 @@ def gpu(id: str) -> GPU:
 
 
 @cache
+def generation(id: str) -> str:
+    """The architecture of a GPU, by its id: hopper, ampere and so on; empty where none is named."""
+    known = frameworks()["generations"]["ids"]
+    return next((name for name, starts in known.items() if id.startswith(tuple(starts))), "")
+
+
+@cache
 def recipes() -> dict[str, dict]:
     """Bytes per parameter: storage formats, precisions, optimizers."""
     return _read("recipes.json")
@@ -113,6 +132,13 @@ def frameworks() -> dict[str, dict]:
 def examples() -> list[dict]:
     """The article's worked examples: a link, a title, the numbers that the article gives."""
     return _read("examples.json")["examples"]
+
+
+@cache
+def evidence() -> list[dict]:
+    """Measured runs: a link, a quantity and its bytes, how they were read, and the source."""
+    lines = (_FOLDER / "evidence.jsonl").read_text(encoding="utf-8").splitlines()
+    return [json.loads(line) for line in lines if line]
 
 
 @cache

@@ -17,7 +17,7 @@ from .shape import Shape, decode_shape, encode_shape, nearest_divisors
 
 __all__ = ["DEFAULTS", "RULES", "SHAPE_KEYS", "Batch", "Hardware", "Layout", "Model", "Recipe", "Scenario", "View"]
 
-FRAMEWORKS = ("textbook",)
+FRAMEWORKS = ("pytorch", "textbook")
 """The accountings that exist; the first is the default."""
 
 SHAPE_KEYS = (

@@ -119,11 +119,34 @@ def per_parameter(recipe: Recipe, sizes: dict[str, int]) -> list[tuple[str, str,
     return [part for part in parts if part[2]]
 
 
+_FUSED = {
+    **dict.fromkeys(("gpt2", "gpt_neox", "gpt_bigcode", "bloom", "falcon", "mpt", "dbrx"), ("qkv",)),
+    "phi3": ("qkv", "gate_up"),
+    **dict.fromkeys(("glm", "glm4"), ("gate_up",)),
+}
+"""Architectures that hold Q, K and V, or gate and up, as one matrix, which then has one adapter."""
+
+_PARTS = {"qkv": ("q_proj", "k_proj", "v_proj"), "gate_up": ("gate_proj", "up_proj")}
+
+
+@lru_cache(maxsize=1024)
 def adapted(shape: Shape, targets: str) -> list:
-    """The matrices that get an adapter: Q and V; all of attention; or all linear layers but the head."""
+    """The matrices that get an adapter: Q and V; all of attention; or all linear layers but the head.
+
+    References
+    ----------
+    .. [1] peft 0.21, ``utils/constants.py``: target modules by model type; ``all-linear`` leaves out the output head
+    """
     wanted = {
         "qv": lambda t: t.name in ("q_proj", "v_proj"),
         "attention": lambda t: t.component == "attention",
         "all-linear": lambda t: t.component in ("attention", "mlp", "experts", "shared_experts"),
     }[targets]
-    return [t for t in tensors(shape) if len(t.dims) == 2 and wanted(t)]
+    held = [t for t in tensors(shape) if len(t.dims) == 2]
+    chosen = [t for t in held if wanted(t)]
+    for fused in _FUSED.get(shape.family, ()):
+        parts = [t for t in held if t.name in _PARTS[fused] and t.component in ("attention", "mlp")]
+        if any(t in chosen for t in parts):
+            whole = parts[0]._replace(name=f"{fused}_proj", dims=(sum(t.dims[0] for t in parts), parts[0].dims[1]))
+            chosen = [whole] + [t for t in chosen if t not in parts]
+    return chosen

@@ -20,7 +20,7 @@ from .units import significant
 
 __all__ = ["Working", "expression", "formula", "inline", "meaning", "sources", "total", "warm_up", "work"]
 
-_COEFFICIENTS = ("beta", "e")
+_COEFFICIENTS = ("beta", "e", "p")
 
 
 class Working(NamedTuple):

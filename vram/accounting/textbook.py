@@ -14,7 +14,7 @@ from ..layout import Held, held, stage_layers
 from ..scenario import Layout, Scenario
 from ..shape import Shape
 from ..states import STATE_NAMES, Storage, storage, trained
-from ..terms import N_, Stage, Term, term
+from ..terms import N_, Moment, Stage, Term, term
 
 __all__ = ["assemble"]
 
@@ -29,14 +29,16 @@ def assemble(scenario: Scenario) -> list[Stage]:
     for stage, n_stage in enumerate(layers):
         resident, offloaded = states_by_length[n_stage]
         here, waiting = ([], []) if model.params is not None else _activations(scenario, kept, stage, n_stage)
-        static, total = (sum(t.bytes for t in terms) for terms in (resident, resident + here))
         stages.append(
             Stage(
                 stage=stage,
                 gpus=layout.gpus // layout.pp,
-                terms=resident + here,
+                moments=[
+                    Moment(N_("End of forward"), "forward", resident + here),
+                    Moment(N_("Start of backward"), "backward", resident + here),
+                    Moment(N_("Optimizer step"), "optimizer", resident),
+                ],
                 host=offloaded + waiting,
-                phases={"forward": total, "backward": total, "optimizer": static},
                 saved=sum(t.bytes for t in here + waiting),
             )
         )

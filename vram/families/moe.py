@@ -247,6 +247,8 @@ _GRANITE = {**biased(), **routed(8, 2, key="intermediate_size")}
 _DEEPSEEK3 = {
     **latent(1536, 512, 64, 128, 128),
     **routed(256, 8, 2048, shared="n_shared_experts", shared_default=1, name="n_routed_experts"),
+    "expert_groups": whole("n_group", default=8),
+    "top_groups": whole("topk_group", default=4),
     "ffns": each_layer(dense_first(3)),
 }
 

@@ -147,6 +147,10 @@ class Shape:
     """One trained bias per expert in the router."""
     expert_bias: bool = _fact(Flag(), "I", default=False)
     """Biases of the routed experts' matrices."""
+    expert_groups: int = _fact(Whole(0, 100_000), "O", default=0)
+    """Groups of experts that the router chooses among first (DeepSeek-V3); 0 without groups."""
+    top_groups: int = _fact(Whole(0, 100_000), "P", default=0)
+    """Groups that a token's experts may come from."""
     dense_layers: int = _fact(Whole(0, 10_000), "D", default=0)
     """First layers that keep a dense FFN in a mixture-of-experts model."""
 

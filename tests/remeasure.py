@@ -1,0 +1,185 @@
+"""Measures again what PyTorch's accounting claims, beside the estimate: a maintainer's script, not a test.
+
+    python tests/remeasure.py          on CPU: saved bytes of small models, to the byte
+    python tests/remeasure.py --cuda   on a CUDA machine: whole steps of two real shapes with random weights
+
+Needs torch and transformers (and peft for adapters), which the product does
+not; estimates were written from torch 2.13, transformers 5.24, peft 0.21.
+On CPU only eager attention in families without LayerNorm or dropout equals the
+CUDA path. Append what ``--cuda --json`` prints, with its versions, to a file in
+tests/data to keep it.
+"""
+
+import argparse
+import gc
+import json
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parent.parent))
+
+import torch
+import transformers
+
+from vram import Scenario, estimate, presets, shape_from_config
+
+SMALL = {
+    "llama": {"hidden_size": 256, "num_hidden_layers": 3, "num_attention_heads": 8, "num_key_value_heads": 2},
+    "qwen2": {"hidden_size": 192, "num_hidden_layers": 2, "num_attention_heads": 6, "num_key_value_heads": 6},
+    "qwen3": {"hidden_size": 256, "num_hidden_layers": 2, "num_attention_heads": 8, "num_key_value_heads": 4,
+              "head_dim": 64},
+}  # fmt: skip
+COMMON = {"intermediate_size": 640, "vocab_size": 1000, "tie_word_embeddings": False}
+FORMATS = {"bf16": torch.bfloat16, "fp32": torch.float32, "bf16-mixed": torch.float32}
+
+
+def build(config, precision, attention, device):
+    """A model with random weights."""
+    config = transformers.AutoConfig.for_model(**config, attn_implementation=attention)
+    with torch.device(device):
+        return transformers.AutoModelForCausalLM.from_config(config, dtype=FORMATS[precision]).train()
+
+
+def forward(model, ids, precision):
+    """The loss of one forward pass, under autocast where the precision means that."""
+    with torch.autocast(ids.device.type, torch.bfloat16, enabled=precision == "bf16-mixed"):
+        return model(input_ids=ids, labels=ids, use_cache=False).loss
+
+
+def saved_bytes(model, ids, precision):
+    """Bytes of all distinct storages that autograd keeps, but for parameters and copies of them."""
+    owned = {p.untyped_storage().data_ptr() for p in model.parameters()}
+    shapes = {tuple(p.shape) for p in model.parameters() if p.dim() == 2}
+    kept = {}
+
+    def pack(tensor):
+        storage = tensor.untyped_storage()
+        cast = precision == "bf16-mixed" and tensor.dtype == torch.bfloat16 and (
+            tuple(tensor.shape) in shapes or tuple(tensor.shape[::-1]) in shapes
+        )  # fmt: skip
+        if storage.data_ptr() not in owned and not cast:
+            kept[storage.data_ptr()] = (storage.nbytes(), tensor)
+        return tensor
+
+    with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
+        loss = forward(model, ids, precision)
+    total = sum(size for size, _ in kept.values())
+    del loss
+    return total
+
+
+def on_cpu():
+    """Small models on CPU, eager attention: measured and estimated bytes saved for backward."""
+    print(f"{'family':<8} {'precision':<10} {'b':>2} {'s':>5} {'measured':>12} {'estimated':>12} {'residual':>9}")
+    for family, sizes in SMALL.items():
+        config = {"model_type": family, **COMMON, **sizes}
+        for precision in FORMATS:
+            model = build(config, precision, "eager", "cpu")
+            for batch, seq in ((1, 128), (2, 96), (3, 160)):
+                ids = torch.randint(0, COMMON["vocab_size"], (batch, seq))
+                measured = saved_bytes(model, ids, precision)
+                link = f"framework=pytorch&model=custom&precision={precision}&attention=eager&batch={batch}&seq={seq}"
+                found = estimate(Scenario.from_link(link, shape=shape_from_config(config))).worst.saved
+                print(
+                    f"{family:<8} {precision:<10} {batch:>2} {seq:>5} {measured:>12,} {found:>12,} {found - measured:>9,}"
+                )
+
+
+STEPS = [
+    f"model={model}&precision={precision}&seq=2048&recompute={recompute}{tuning}"
+    for model in ("llama-3.2-1b", "qwen2.5-1.5b")
+    for precision in ("bf16", "bf16-mixed")
+    for recompute in ("none", "full")
+    for tuning in ("", "&tuning=lora&base=bf16&lora_rank=16&lora_targets=all-linear")
+]
+
+
+def step_peaks(scenario):
+    """Peaks of the second of two training steps: largest allocated and reserved bytes, and what the device shows."""
+    recipe, batch = scenario.recipe, scenario.batch
+    config = presets.model(scenario.model.preset).config
+    precision = "bf16" if recipe.tuning == "lora" else recipe.precision
+    model = build(config, precision, "sdpa", "cuda")
+    if recipe.tuning == "lora":
+        import peft
+
+        model = peft.get_peft_model(
+            model, peft.LoraConfig(r=recipe.lora_rank, target_modules="all-linear", lora_dropout=0.0),
+            autocast_adapter_dtype=recipe.precision == "bf16-mixed",
+        )  # fmt: skip
+    if batch.recompute == "full":
+        model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
+    trained = [p for p in model.parameters() if p.requires_grad]
+    optimizer = torch.optim.AdamW(trained, fused=recipe.fused)
+    ids = torch.randint(0, scenario.model.shape.vocab, (batch.batch, batch.seq), device="cuda")
+    phases = {}
+    for _ in range(2):
+        torch.cuda.reset_peak_memory_stats()
+        loss = forward(model, ids, recipe.precision)
+        phases["forward"] = torch.cuda.max_memory_allocated()
+        torch.cuda.reset_peak_memory_stats()
+        loss.backward()
+        phases["backward"] = torch.cuda.max_memory_allocated()
+        torch.cuda.reset_peak_memory_stats()
+        optimizer.step()
+        phases["optimizer"] = torch.cuda.max_memory_allocated()
+        optimizer.zero_grad(set_to_none=True)
+        del loss
+    free, total = torch.cuda.mem_get_info()
+    found = {**phases, "allocated": max(phases.values()), "reserved": torch.cuda.max_memory_reserved(),
+             "device": total - free}  # fmt: skip
+    del model, optimizer, trained, ids
+    gc.collect()
+    torch.cuda.empty_cache()
+    torch.cuda.reset_peak_memory_stats()
+    return found
+
+
+def gpu_id():
+    """The preset of the card at hand, by its name."""
+    name = torch.cuda.get_device_name().lower().replace(" ", "-")
+    return next((id for id in presets.gpus() if id.split("-")[0] in name), "a100-80gb")
+
+
+def on_cuda(as_json):
+    """Whole steps on a card: measured bytes beside the estimate, phase by phase."""
+    versions = {"torch": torch.__version__, "transformers": transformers.__version__, "cuda": torch.version.cuda,
+                "gpu": torch.cuda.get_device_name()}  # fmt: skip
+    rows = []
+    for link in STEPS:
+        scenario = Scenario.from_link(f"framework=pytorch&{link}&gpu={gpu_id()}")
+        found = estimate(scenario)
+        estimated = {**found.worst.phases, "allocated": found.allocated_bytes, "reserved": found.reserved_bytes,
+                     "device": found.device_bytes}  # fmt: skip
+        try:
+            measured = step_peaks(scenario)
+        except torch.cuda.OutOfMemoryError:
+            gc.collect()
+            torch.cuda.empty_cache()
+            measured = {}
+        rows.append({"link": link, "measured": measured, "estimated": estimated})
+        if not as_json:
+            print(link)
+            for name, size in estimated.items():
+                there = measured.get(name)
+                shown = f"{there / 1e9:9.3f} GB {size / there - 1:+8.2%}" if there else "  out of memory"
+                print(f"  {name:<10} {size / 1e9:9.3f} GB estimated {shown}")
+    if as_json:
+        print(json.dumps({"versions": versions, "rows": rows}, indent=1))
+    else:
+        print(versions)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--cuda", action="store_true", help="whole steps on a CUDA device")
+    parser.add_argument("--json", action="store_true", help="as data, with versions")
+    options = parser.parse_args()
+    if options.cuda:
+        on_cuda(options.json)
+    else:
+        on_cpu()
+
+
+if __name__ == "__main__":
+    main()
