@@ -24,6 +24,7 @@ GROUP_NAMES = {
 }
 LINKS = [
     "",
+    *("framework=textbook", "framework=textbook&attention=eager&gpus=8&tp=4&sp=1", "framework=textbook&tuning=qlora"),
     "unit=GiB&gpu=rtx-4090",
     "params=7B",
     "params=13B&gpus=8&zero=2",
@@ -168,7 +169,7 @@ def test_model_page_counts_every_preset(model_page, preset):
     control(at, "model").select(preset).run()
     assert agrees(at).scenario.model.preset == preset
     count = count_parameters(presets.model(preset).shape)
-    assert f"{count.total:,} parameters, counted exactly" in texts(at)
+    assert f"{count.total:,} parameters" in texts(at)
     assert sum(charts(at)["components"]["data"][0]["x"]) == count.total
     total = next(row for rows in tables(at) for row in rows if row[0] == "**Total**")
     assert total[1] == f"**{count.total:,}**"
@@ -185,7 +186,7 @@ def test_llama_3_8b_as_the_article_counts_it():
     [("1B", "4.00", "2.00", "1.00", "0.500"), ("7B", "28.0", "14.0", "7.00", "3.50")],
 )
 def test_weights_at_each_precision_as_in_the_article(params, fp32, fp16, int8, int4):
-    rows = column(fine(opened(f"params={params}")), "Format", "Weights")
+    rows = column(fine(opened(f"framework=textbook&params={params}")), "Format", "Weights")
     assert (rows["FP32"], rows["BF16 / FP16"], rows["INT8"], rows["INT4"]) == (fp32, fp16, int8, int4)
 
 
@@ -207,13 +208,13 @@ def test_weights_at_each_precision_as_in_the_article(params, fp32, fp16, int8, i
     ],
 )
 def test_strip_shows_the_articles_totals(link, total):
-    at = opened(link)
+    at = opened(f"framework=textbook&{link}")
     agrees(at)
     assert f" {total} / 85.9 GB" in texts(at)
 
 
 def test_strategies_side_by_side_as_in_question_13():
-    at = fine(opened("params=13B&gpus=8&zero=2", "parallelism.py"))
+    at = fine(opened("framework=textbook&params=13B&gpus=8&zero=2", "parallelism.py"))
     states, verdicts = column(at, "Strategy", "Model states"), column(at, "Strategy", "On ")
     assert states["▸ this scenario"] == "48.8"
     assert [states[name] for name in ("DDP", "ZeRO-1", "ZeRO-2", "ZeRO-3")] == ["208", "71.5", "48.8", "26.0"]
@@ -404,7 +405,7 @@ def test_the_working_shows_every_term(link):
 
 def test_the_working_gives_the_articles_activations_of_a_layer():
     """b = 1, s = 4096, one layer of Llama-3-8B: 2,835,349,504 + 503,316,480 bytes (sections 3.3 and 8)."""
-    at = opened("attention=eager&layers=1", "activations.py")
+    at = opened("framework=textbook&attention=eager&layers=1", "activations.py")
     found = agrees(at)
     held = [t for t in found.worst.terms if t.group == "activations"]
     inside = sum(t.bytes for t in held) - 4 * 4096 * 4096
@@ -475,11 +476,11 @@ PLOTLY = ("x unified",)
 
 
 def literals(tree: ast.AST) -> Iterator[ast.Constant]:
-    """String literals that stand neither in ``_()``, nor in ``N_()``, nor are documentation or style."""
+    """String literals that nobody has marked for the catalogue, and that are no documentation or style."""
     for node in ast.iter_child_nodes(tree):
         if isinstance(node, ast.Call):
             called = ast.unparse(node.func)
-            if called in ("_", "N_", "counted", "st.latex") or called.endswith(".component"):
+            if called in ("_", "N_", "counted", "Message", "st.latex") or called.endswith(".component"):
                 continue
         if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
             continue
@@ -543,7 +544,7 @@ def test_strip_says_bytes_share_and_formula_on_hover():
     found = agrees(at)
     for trace in charts(at)["memory"]["data"]:
         terms = [t for t in found.worst.terms if GROUP_NAMES[t.group] == trace["name"]]
-        for term in terms:
+        for term in sorted(terms, key=lambda t: -t.bytes)[:8]:
             assert f"{term.name}: {amount(term.bytes, 'GB')} = " in trace["hovertemplate"]
         if terms:
             share = 100 * sum(t.bytes for t in terms) / found.device_bytes
@@ -551,7 +552,7 @@ def test_strip_says_bytes_share_and_formula_on_hover():
 
 
 def test_offloaded_bytes_are_named_in_the_strip():
-    at = opened("params=7B&gpus=8&zero=3&offload=all", "parallelism.py")
+    at = opened("framework=textbook&params=7B&gpus=8&zero=3&offload=all", "parallelism.py")
     found = agrees(at)
     assert f"CPU memory or NVMe of each machine: {amount(found.host_bytes_per_node, 'GB')}" in texts(at)
     assert found.host_bytes_per_node == 112 * 10**9
