@@ -80,9 +80,8 @@ def on_cpu():
                 measured = saved_bytes(model, ids, precision)
                 link = f"framework=pytorch&model=custom&precision={precision}&attention=eager&batch={batch}&seq={seq}"
                 found = estimate(Scenario.from_link(link, shape=shape_from_config(config))).worst.saved
-                print(
-                    f"{family:<8} {precision:<10} {batch:>2} {seq:>5} {measured:>12,} {found:>12,} {found - measured:>9,}"
-                )
+                sizes = f"{measured:>12,} {found:>12,} {found - measured:>9,}"
+                print(f"{family:<8} {precision:<10} {batch:>2} {seq:>5} {sizes}")
 
 
 STEPS = [
