@@ -75,7 +75,7 @@ def on_cpu():
         config = {"model_type": family, **COMMON, **sizes}
         for precision in FORMATS:
             model = build(config, precision, "eager", "cpu")
-            for batch, seq in ((1, 128), (2, 96), (3, 160)):
+            for batch, seq in ((1, 128), (2, 112), (3, 160)):
                 ids = torch.randint(0, COMMON["vocab_size"], (batch, seq))
                 measured = saved_bytes(model, ids, precision)
                 link = f"framework=pytorch&model=custom&precision={precision}&attention=eager&batch={batch}&seq={seq}"
