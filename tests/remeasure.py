@@ -78,7 +78,7 @@ def on_cpu():
             for batch, seq in ((1, 128), (2, 112), (3, 160)):
                 ids = torch.randint(0, COMMON["vocab_size"], (batch, seq))
                 measured = saved_bytes(model, ids, precision)
-                link = f"framework=pytorch&model=custom&precision={precision}&attention=eager&batch={batch}&seq={seq}"
+                link = f"model=custom&precision={precision}&attention=eager&batch={batch}&seq={seq}"
                 found = estimate(Scenario.from_link(link, shape=shape_from_config(config))).worst.saved
                 print(
                     f"{family:<8} {precision:<10} {batch:>2} {seq:>5} {measured:>12,} {found:>12,} {found - measured:>9,}"
