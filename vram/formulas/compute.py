@@ -6,7 +6,7 @@ so one more forward pass makes a step a third longer.
 
 from __future__ import annotations
 
-__all__ = ["core_attention_share", "each_layer_once", "first_only", "step_growth"]
+__all__ = ["core_attention_share", "each_layer_once", "every_second_product", "first_only", "step_growth"]
 
 
 def each_layer_once(n_ckpt, n_layer):
@@ -23,6 +23,16 @@ def each_layer_once(n_ckpt, n_layer):
     .. [2] Chen et al., arXiv:1604.06174, section 4.1.
     """
     return n_ckpt / n_layer
+
+
+def every_second_product(n_ckpt, n_layer):
+    """Every second matrix product of n_ckpt layers computed again: about half a forward pass of them.
+
+    References
+    ----------
+    .. [1] torchtitan, ``distributed/activation_checkpoint.py``: selective checkpointing of operations
+    """
+    return n_ckpt / (2 * n_layer)
 
 
 def first_only(n_layer):
