@@ -116,7 +116,7 @@ def share(common: Common, part: Part, layers: Layers, have: Holdings, inputs: Te
     resident = [*have.weights, *have.optimizer, *_buckets(scenario, held, part), inputs]
     steady = resident + have.gradients if scenario.batch.accum > 1 else resident
     edges = rows.in_front if part.first else []
-    around = edges + rows.tables + (rows.mask if layers.checkpoints else [])
+    around = edges + rows.tables + (rows.positions + rows.mask if layers.checkpoints else [])
     cached, later = _copies(common, part, layers)
     units = gathered(scenario, held, part, found, "forward")
     forward = steady + around + cached + units
