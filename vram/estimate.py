@@ -68,6 +68,12 @@ class Estimate:
         """The same as the device counts it, with context and communicators; the textbook knows none."""
         return self.worst.device
 
+    @property
+    def band_bytes(self) -> tuple[int, int]:
+        """What runs measured with this framework needed at least and at most, for an estimate like this."""
+        low, high = _band(self.scenario.framework)
+        return round(self.device_bytes * (1 + low)), round(self.device_bytes * (1 + high))
+
     def to_dict(self) -> dict:
         """The estimate as JSON-ready data, as the command line prints it."""
         return {

@@ -72,6 +72,14 @@ class Moment:
         self.bytes = sum([part.bytes for part in parts])
         self._terms: list[Term] | None = None
 
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Moment):
+            return NotImplemented
+        return (self.name, self.phase, self.terms) == (other.name, other.phase, other.terms)
+
+    def __repr__(self) -> str:
+        return f"Moment({self.name!r}, {self.phase!r}, {self.bytes:,} bytes)"
+
     @property
     def terms(self) -> list[Term]:
         """What is alive, written out."""

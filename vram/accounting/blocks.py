@@ -206,7 +206,13 @@ _GEMMA2 = Block(
     working=(12, 6, 6),
 )
 
-_GEMMA3 = _GEMMA2._replace(attention=_KERNELS, final=_GEMMA2.final[:-1])
+# Gemma 3 has rotary tables for layers with and without a window; the first Gemma has two norms a layer.
+_GEMMA3 = _GEMMA2._replace(attention=_KERNELS, final=_GEMMA2.final[:-1], rotary=2)
+_GEMMA = _GEMMA2._replace(
+    attention=_KERNELS,
+    after=_others(*_gemma_rms()) + _GATE_UP_INPUT + _GATED_ONE_KERNEL,
+    final=_GEMMA2.final[:-1],
+)
 
 _GPT2_EAGER = (
     Saved(Q, size.queries, SAME),
@@ -294,7 +300,7 @@ MEASURED = {
 }
 """Families whose saved tensors were measured; experts and latent attention are added to them."""
 
-NEAREST = {"gemma3_text": _GEMMA3._replace(before=_GEMMA3.before + _GEMMA_QK_NORM)}
+NEAREST = {"gemma": _GEMMA, "gemma3_text": _GEMMA3._replace(before=_GEMMA3.before + _GEMMA_QK_NORM)}
 """Families put together from what was measured in others."""
 
 _RECOMPUTED = {NORM_OUT, _OTHERS[NORM_OUT], ACTIVATED, UP_COPY}

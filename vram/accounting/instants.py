@@ -116,7 +116,7 @@ def share(common: Common, part: Part, layers: Layers, have: Holdings, inputs: Te
     resident = [*have.weights, *have.optimizer, *_buckets(scenario, held, part), inputs]
     steady = resident + have.gradients if scenario.batch.accum > 1 else resident
     edges = rows.in_front if part.first else []
-    around = edges + rows.tables + (rows.mask if layers.checkpoints else [])
+    around = edges + rows.tables + (rows.positions + rows.mask if layers.checkpoints else [])
     cached, later = _copies(common, part, layers)
     units = gathered(scenario, held, part, found, "forward")
     forward = steady + around + cached + units
@@ -311,8 +311,8 @@ def _copies(common: Common, part: Part, layers: Layers) -> tuple[list[Term], lis
         return [], []
     kept = layers.whole + layers.selective
     if not held.base:
-        linear = found.of_linear
-        return _copied(common, linear * part.layers + part.head), _copied(common, linear * kept + part.head)
+        cached = (found.of_linear + found.of_biases) * part.layers + part.head
+        return _copied(common, cached), _copied(common, found.of_linear * kept + part.head)
     lone = part.first and any(sort.lacking for sort in common.rows.layer.sorts)
     frozen = part.head if held.rest == 4 else 0
     if held.base == "fp32":

@@ -79,7 +79,8 @@ class Kept(NamedTuple):
 
     ``checkpoint`` is a layer's input. ``in_front`` and ``behind`` are terms
     outside the layers; ``output`` those of the loss; ``tables`` the rotary
-    positions', ``mask`` the one that recomputed layers share.
+    positions'; ``positions`` and ``mask`` are arguments that recomputed layers
+    share, of which autograd keeps only the mask.
     """
 
     block: Block
@@ -93,6 +94,7 @@ class Kept(NamedTuple):
     behind: list[Term]
     output: list[Term]
     tables: list[Term]
+    positions: list[Term]
     mask: list[Term]
 
 
@@ -204,6 +206,7 @@ def kept(scenario: Scenario, held: Formats) -> Kept:
         behind=behind,
         output=_output(scenario, numbers),
         tables=tables,
+        positions=[_positions(numbers)] if tables and recomputes else [],
         mask=_mask(block, batch.attention, held, numbers) if recomputes else [],
     )
 
@@ -261,11 +264,16 @@ def _in_front(block: Block, dropout: bool, full: bool, recomputes: bool, numbers
     """What the embedding keeps, besides the token ids."""
     found = []
     if not block.rotary and block.drops and full:
-        found.append(evaluate(N_("Positions of the tokens"), "activations", size.rotary, numbers, e=8, d_rotary=1))
+        found.append(_positions(numbers))
     # Recomputing makes the embedding's output require a gradient, also where the embedding is frozen.
     if dropout and block.drops and (full or recomputes):
         found.append(evaluate(N_("Dropout mask behind the embedding"), "activations", size.final_hidden, numbers, e=1))
     return found
+
+
+def _positions(numbers: dict[str, float]) -> Term:
+    """Positions of the tokens: what a learned table keeps, and an argument of recomputed layers."""
+    return evaluate(N_("Positions of the tokens"), "activations", size.rotary, numbers, e=8, d_rotary=1)
 
 
 def _mask(block: Block, attention: str, held: Formats, numbers: dict[str, float]) -> list[Term]:

@@ -34,7 +34,7 @@ class AdapterRow(NamedTuple):
 
 
 _GROUPS = {
-    "qkv": (("q_proj", "k_proj", "v_proj", "qkv_proj"), SCORES, size.hidden),
+    "qkv": (("q_proj", "k_proj", "v_proj", "qkv_proj", "q_a_proj", "kv_a_proj_with_mqa"), SCORES, size.hidden),
     "out": (("o_proj",), ACTIVATION, size.queries),
     "up": (("gate_proj", "up_proj", "gate_up_proj"), ACTIVATION, size.hidden),
     "down": (("down_proj",), START, size.inner),

@@ -29,6 +29,7 @@ class Sizes(NamedTuple):
     of_qkv: int
     of_ffn: int
     of_linear: int
+    of_biases: int
     matrices: tuple[Tensor, ...]
 
 
@@ -64,6 +65,7 @@ def sizes(shape: Shape) -> Sizes:
         of_qkv=round(qkv / L),
         of_ffn=round((linear - attention) / L),
         of_linear=round(linear / L),
+        of_biases=round(sum(t.size for t in held if t.component == "biases") / L),
         matrices=inside,
     )
 

@@ -6,7 +6,7 @@ so one more forward pass makes a step a third longer.
 
 from __future__ import annotations
 
-__all__ = ["core_attention_share", "each_layer_once", "first_only", "step_growth"]
+__all__ = ["core_attention_share", "each_layer_once", "every_second_product", "first_only", "step_growth"]
 
 
 def each_layer_once(n_ckpt, n_layer):
@@ -25,6 +25,16 @@ def each_layer_once(n_ckpt, n_layer):
     return n_ckpt / n_layer
 
 
+def every_second_product(n_ckpt, n_layer):
+    """Every second matrix product of n_ckpt layers computed again: about half a forward pass of them.
+
+    References
+    ----------
+    .. [1] torchtitan, ``distributed/activation_checkpoint.py``: selective checkpointing of operations
+    """
+    return n_ckpt / (2 * n_layer)
+
+
 def first_only(n_layer):
     """Every layer's input recomputed from the first one's: 1 + 2 + … + n_layer layers, (n_layer + 1)/2 forward passes.
 
@@ -39,6 +49,16 @@ def first_only(n_layer):
     .. [2] Chen et al., arXiv:1604.06174, section 4.3.
     """
     return (n_layer + 1) / 2
+
+
+def every_second_product(n_ckpt, n_layer):
+    """Layers that keep every second matrix product and compute the others again: half a forward pass at most.
+
+    References
+    ----------
+    .. [1] torchtitan, ``torchtitan/distributed/activation_checkpoint.py`` (selective, per operator).
+    """
+    return n_ckpt / (2 * n_layer)
 
 
 def core_attention_share(s, d_hidden, phi_layer):
