@@ -76,7 +76,9 @@ def show_expert_controls() -> None:
 
 def _sizes(count: ParameterCount) -> str:
     total = ("≈ " if count.approximate else "") + billions(count.total)
-    return total if count.active == count.total else f"{total}, {billions(count.active)} active"
+    if count.active == count.total:
+        return total
+    return _("{total}, {active} active").format(total=total, active=billions(count.active))
 
 
 def show_count() -> None:
