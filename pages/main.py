@@ -1,8 +1,11 @@
 """What every page shares: navigation, the GPU and the unit, the result strip; then the page itself."""
 
+from dataclasses import replace
+
 import streamlit as st
 
 from pages.parts import controls, state, strip
+from pages.parts.compare import show_comparison
 from pages.parts.header import show_header
 from pages.parts.text import _
 from vram import estimate
@@ -12,7 +15,8 @@ st.set_page_config(page_title=_("Memory of a training run"), page_icon="🧮", l
 scenario, problems, fixes = state.current()
 st.session_state.update(_problems=problems, _fixes=fixes)
 found = estimate(scenario)
-st.session_state["_found"] = found
+textbook = estimate(replace(scenario, framework="textbook")) if scenario.framework != "textbook" else None
+st.session_state.update(_found=found, _textbook=textbook)
 
 pages = [
     st.Page("model.py", title=_("Model"), icon=":material/schema:", default=True),
@@ -21,10 +25,11 @@ pages = [
     st.Page("parallelism.py", title=_("Parallelism"), icon=":material/hub:"),
 ]
 page = st.navigation(pages, position="hidden")
-strip.show_strip(found)
+strip.show_strip(found, textbook)
 show_header(pages, scenario)
 notices = st.container()
 page.run()
+show_comparison(found, textbook)
 with notices:
     controls.show_link_problems()
     for problem in st.session_state["_problems"]:

@@ -165,4 +165,4 @@ if len(found.stages) > 1:
     show_stages()
 show_traffic()
 show_notes("parallelism")
-show_working(found, ("weights", "gradients", "optimizer", "activations"))
+show_working(found)

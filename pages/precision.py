@@ -11,10 +11,12 @@ from pages.parts.notes import show_notes
 from pages.parts.text import _, number, table, unit
 from pages.parts.working import show_working
 from vram import Scenario, ScenarioError, estimate, presets
-from vram.scenario import Recipe
-from vram.states import per_parameter, storage, trained
-from vram.terms import by_group
+from vram.scenario import Layout, Recipe
+from vram.states import trained
+from vram.terms import Term, by_group
 from vram.units import UNITS, significant
+
+STATES = ("weights", "gradients", "optimizer")
 
 found = st.session_state["_found"]
 scenario: Scenario = found.scenario
@@ -38,37 +40,49 @@ def show_controls() -> None:
         controls.steps("lora_rank", _("Rank of the adapters"), (1, 2, 4, 8, 16, 32, 64, 128, 256, 512), _("$r$"))
         targets = {"qv": "Q, V", "attention": _("attention"), "all-linear": _("all linear layers")}
         controls.choice("lora_targets", _("Adapters on"), targets, _("Which matrices get one."))
+        if scenario.framework != "textbook":
+            controls.switch("lora_dropout", _("Dropout before the adapters"), _("Its masks are kept for backward."))
     answers = {"auto": _("automatic"), "0": _("no"), "1": _("yes")}
     copy = _("A full-precision copy that the optimizer updates, kept beside half-precision weights.")
     controls.choice("master", _("FP32 master weights"), answers, copy)
+    if scenario.framework != "textbook":
+        fused = _("One kernel for the step; without it PyTorch's foreach makes a copy of a state.")
+        controls.switch("fused", _("Fused optimizer step"), fused)
     formats = {"auto": _("automatic"), "bf16": "BF16 / FP16", "fp32": "FP32"}
     controls.choice("grads", _("Gradients held in"), formats, _("Automatic: as the weights."))
 
 
+def states(other: Recipe) -> list[Term]:
+    """What a recipe stores for the parameters on one GPU that shares with nobody, in the order of the bar."""
+    worst = estimate(replace(scenario, recipe=other, layout=Layout())).worst
+    listed = [[t for t in moment.terms if t.group in STATES] for moment in worst.moments]
+    most = max(listed, key=lambda terms: sum(t.bytes for t in terms))
+    return sorted(most, key=lambda t: STATES.index(t.group))
+
+
 def show_parts() -> None:
-    """What one trained parameter takes, part by part."""
-    st.subheader(_("Bytes per trained parameter"))
-    parts = per_parameter(recipe, count.sizes)
-    rows = [[_(name), significant(each), number(round(each * count.parameters))] for name, _group, each in parts]
-    each = sum(part[2] for part in parts)
-    rows.append([f"**{text}**" for text in (_("Total"), significant(each), number(round(each * count.parameters)))])
-    table([_("Kept for each"), _("Bytes"), _("All of them, {unit}").format(unit=unit())], rows)
+    """What is stored for each parameter, part by part."""
+    st.subheader(_("Bytes per parameter"))
+    rows, each = [], 0.0
+    for term in states(recipe):
+        frozen = term.name.startswith("Frozen")
+        share = term.bytes / (count.frozen if frozen else count.parameters)
+        each += 0 if frozen else share
+        rows.append([_(term.name), significant(share), number(term.bytes)])
+    total = number(sum(t.bytes for t in states(recipe)))
+    rows.append([f"**{text}**" for text in (_("Together, for each trained one"), significant(each), total)])
+    table([_("Kept"), _("Bytes"), _("All, {unit}").format(unit=unit())], rows)
     if count.frozen:
-        base = storage(recipe).base
-        frozen = _(
-            "On top of it {frozen:,} frozen parameters at {each:.4g} bytes: {size} {unit}. {trained:,} are trained."
-        )
-        size = number(round(count.frozen * base))
-        st.markdown(frozen.format(frozen=count.frozen, each=base, size=size, unit=unit(), trained=count.parameters))
+        text = _("{trained:,} adapter parameters are trained, {frozen:,} are frozen.")
+        st.markdown(text.format(trained=count.parameters, frozen=count.frozen))
 
 
 def show_side_by_side(rows: list[tuple[str, Recipe]], key: str, alt: str) -> None:
-    """One bar a recipe, in bytes per parameter; the scenario's own is marked."""
+    """One bar a recipe, in bytes per trained parameter; the scenario's own is marked."""
     bars = []
     for name, other in rows:
-        groups: dict[str, float] = {}
-        for _name, group, each in per_parameter(other, count.sizes):
-            groups[group] = groups.get(group, 0) + each
+        trained_terms = [t for t in states(other) if not t.name.startswith("Frozen")]
+        groups = {group: held / count.parameters for group, held in by_group(trained_terms).items()}
         bars.append((("▸ " if other == recipe else "") + name, groups))
     words = ", ".join(f"{name} {significant(sum(parts.values()))}" for name, parts in bars)
     plot(stacked_rows(bars, " B"), key, alt.format(rows=words))
@@ -80,12 +94,17 @@ def show_precisions() -> None:
     plain = replace(recipe, master="auto", grads="auto")
     rows = [(row["title"], replace(plain, precision=id)) for id, row in facts["precisions"].items()]
     show_side_by_side(rows, "precisions", _("Bytes per parameter by precision: {rows}."))
-    st.markdown(
-        _(
+    lessons = {
+        "textbook": _(
             "Mixed precision stores as much as FP32: what half-precision weights and gradients save, the master copy "
             "takes. It pays in speed and in activations."
-        )
-    )
+        ),
+        "pytorch": _(
+            "PyTorch's automatic mixed precision keeps FP32 weights, gradients and states, as FP32 training does; "
+            "16-bit copies of the weights live only while they are used. They count as buffers."
+        ),
+    }
+    st.markdown(lessons[scenario.framework])
 
 
 def show_optimizers() -> None:
@@ -108,9 +127,10 @@ def show_tunings() -> None:
             other = replace(scenario, recipe=replace(recipe, tuning=tuning, base="auto"))
         except ScenarioError:
             continue
-        groups = by_group(estimate(other).worst.terms)
-        states = {group: groups[group] / UNITS[unit()] for group in ("weights", "gradients", "optimizer")}
-        bars.append((("▸ " if tuning == recipe.tuning else "") + title, states))
+        worst = estimate(other).worst
+        most = max((by_group(m.terms) for m in worst.moments), key=lambda groups: sum(groups[g] for g in STATES))
+        held = {group: most[group] / UNITS[unit()] for group in STATES}
+        bars.append((("▸ " if tuning == recipe.tuning else "") + title, held))
     words = ", ".join(f"{name} {significant(sum(parts.values()))} {unit()}" for name, parts in bars)
     figure = stacked_rows(bars, f" {unit()}", found.capacity_bytes / UNITS[unit()])
     plot(figure, "tunings", _("Model states per GPU: {rows}.").format(rows=words))

@@ -68,6 +68,12 @@ class Estimate:
         """The same as the device counts it, with context and communicators; the textbook knows none."""
         return self.worst.device
 
+    @property
+    def band_bytes(self) -> tuple[int, int]:
+        """What runs measured with this framework needed at least and at most, for an estimate like this."""
+        low, high = _band(self.scenario.framework)
+        return round(self.device_bytes * (1 + low)), round(self.device_bytes * (1 + high))
+
     def to_dict(self) -> dict:
         """The estimate as JSON-ready data, as the command line prints it."""
         return {
@@ -201,7 +207,7 @@ def _beyond_the_textbook(shape: Shape) -> list[Message]:
                 "All experts are stored; a token passes {k} of {experts}: activations count an FFN of width {width}.",
                 k=shape.top_k,
                 experts=shape.experts,
-                width=f"{shape.active_ffn:,.0f}",
+                width=f"{round(shape.active_ffn):,}",
             )
         )
     if shape.softmax_share < 1:

@@ -11,7 +11,7 @@ from .scenario import Recipe, Scenario
 from .shape import Shape, count_parameters, tensors
 from .terms import N_
 
-__all__ = ["STATE_NAMES", "Storage", "Trained", "adapted", "per_parameter", "storage", "trained"]
+__all__ = ["STATE_NAMES", "Storage", "Trained", "adapted", "storage", "trained"]
 
 STATE_NAMES = {
     "momentum": N_("Momentum"),
@@ -100,23 +100,6 @@ def _adapters(shape: Shape, rank: int, targets: str) -> Trained:
     total = sum(parameters.adapter(rank, *t.dims) * t.count for t in matrices)
     edges = sum((sum(t.dims) + 2 * rank) * t.count for t in matrices)
     return Trained(total, count_parameters(shape).total, {"all": total, "outside": 0, "edges": edges})
-
-
-def per_parameter(recipe: Recipe, sizes: dict[str, int]) -> list[tuple[str, str, float]]:
-    """What one trained parameter takes: a name, its group of the bar, bytes.
-
-    ``sizes`` as in :class:`Trained`; a state kept for some parameters only
-    counts with their share.
-    """
-    kept = storage(recipe)
-    parts = [
-        (N_("Weights"), "weights", kept.weights),
-        (N_("FP8 copies of the weights"), "weights", kept.copies),
-        (N_("Gradients"), "gradients", kept.gradients),
-        (N_("FP32 master weights"), "optimizer", kept.master),
-    ]
-    parts += [(STATE_NAMES[name], "optimizer", each * sizes[of] / sizes["all"]) for name, each, of in kept.states]
-    return [part for part in parts if part[2]]
 
 
 _FUSED = {

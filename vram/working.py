@@ -10,6 +10,7 @@ from __future__ import annotations
 import inspect
 import re
 from collections.abc import Callable
+from fractions import Fraction
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -130,14 +131,20 @@ def _put_in(numbers: dict[str, float]) -> tuple[tuple[str, float], ...]:
 
 
 def _number(value: float) -> str:
+    if isinstance(value, Fraction) and value.denominator > 1:
+        return rf"\frac{{{value.numerator}}}{{{value.denominator}}}"
     return f"{value:,}".replace(",", "{,}") if isinstance(value, int) else significant(value)
+
+
+def _plain(value: float) -> str:
+    return str(value) if isinstance(value, Fraction) else f"{value:,}"
 
 
 def meaning(term: Term) -> list[tuple[str, str, str]]:
     """The symbols of a term: LaTeX, meaning, value."""
     hidden = dict(_put_in(term.numbers))
     return [
-        (SYMBOLS[name][0], SYMBOLS[name][1], f"{term.numbers[name]:,}")
+        (SYMBOLS[name][0], SYMBOLS[name][1], _plain(term.numbers[name]))
         for name in SYMBOLS
         if name in term.numbers and name not in hidden
     ]

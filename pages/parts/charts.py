@@ -10,7 +10,7 @@ import math
 from typing import NamedTuple
 
 from vram import Estimate, presets
-from vram.terms import GROUPS, Term
+from vram.terms import GROUPS, Term, by_group
 from vram.units import UNITS, significant
 from vram.working import inline
 
@@ -27,7 +27,7 @@ COLOURS = {
 }
 """A group's colour and that of the text on it: Okabe and Ito's palette, made to be told apart by everyone."""
 
-GLIDE = {"duration": 250, "easing": "cubic-in-out"}
+GLIDE = {"duration": 250, "easing": "cubic-in-out", "ordering": "traces first"}
 _MOST_ROWS, _MOST_COLUMNS = 16, 128
 
 
@@ -47,66 +47,78 @@ def _layout(height: int, **more: object) -> dict:
     }
 
 
-def memory_bar(found: Estimate) -> tuple[dict, str]:
-    """The fullest GPU's memory as one stacked bar against the GPU's capacity, and the same in words."""
+def memory_bar(found: Estimate, textbook: Estimate | None) -> tuple[dict, str]:
+    """The fullest GPU's memory as a stacked bar against the GPU's capacity, and the same in words.
+
+    ``textbook`` is the same scenario as the textbook has it, a second bar on the same scale.
+    """
     scale = UNITS[unit()]
-    total, capacity = found.device_bytes, found.capacity_bytes
+    bars = [(_framework(each), each) for each in (found, textbook) if each]
+    longest, capacity = max(each.device_bytes for _name, each in bars), found.capacity_bytes
     # The axis grows in steps, so that bars glide along a scale that stands still.
-    reach = 1.04 * capacity * 1.5 ** max(0, math.ceil(math.log(total / capacity, 1.5))) if total else 1.04 * capacity
-    terms = {group: [t for t in found.worst.terms if t.group == group] for group in GROUPS}
-    bars = []
+    steps = math.ceil(math.log(longest / capacity, 1.5)) if longest else 0
+    reach = 1.04 * capacity * 1.5 ** max(0, steps)
+    traces = []
     for group in GROUPS:
-        held = sum(t.bytes for t in terms[group])
-        bars.append(
+        terms = [[t for t in each.worst.terms if t.group == group] for _name, each in bars]
+        held = [sum(t.bytes for t in listed) for listed in terms]
+        title = group_name(group)
+        traces.append(
             {
                 "type": "bar",
                 "orientation": "h",
-                "name": group_name(group),
-                "y": [""],
-                "x": [held / scale],
+                "name": title,
+                "y": [name for name, _each in bars],
+                "x": [count / scale for count in held],
                 "marker": {"color": COLOURS[group][0]},
-                "text": [[f"{group_name(group)} {number(held)}", number(held)] if held else []],
+                "text": [[f"{title} {number(count)}", number(count)] if count else [] for count in held],
                 "textposition": "inside",
                 "insidetextanchor": "middle",
                 "textangle": 0,
                 "constraintext": "none",
                 "textfont": {"color": COLOURS[group][1], "size": 12},
-                "hovertemplate": _hover(group_name(group), held, total, terms[group]),
+                "customdata": [
+                    _hover(title, count, each.device_bytes, listed)
+                    for count, listed, (_name, each) in zip(held, terms, bars, strict=True)
+                ],
+                "hovertemplate": "%{customdata}<extra>%{y}</extra>",
             }
         )
     card = presets.gpu(found.scenario.hardware.gpu)
-    axis = {
-        "range": [0, reach / scale],
-        "ticksuffix": f" {unit()}",
-        "tickformat": ",",
-        "fixedrange": True,
-        "nticks": 6,
-        "zeroline": False,
-    }
+    at = capacity / scale
     layout = _layout(
-        92,
+        60 + 32 * len(bars),
         # Only this bar glides: the others' labels change with the scenario, and Plotly would move bars under old ones.
         transition=GLIDE,
         barmode="stack",
-        bargap=0.1,
+        bargap=0.12,
         margin={"l": 2, "r": 2, "t": 18, "b": 22},
-        xaxis=axis | {"showgrid": False},
-        yaxis={"visible": False, "fixedrange": True},
+        xaxis={
+            "range": [0, reach / scale],
+            "ticksuffix": f" {unit()}",
+            "tickformat": ",",
+            "fixedrange": True,
+            "nticks": 6,
+            "zeroline": False,
+            "showgrid": False,
+        },
+        yaxis={"fixedrange": True, "automargin": True, "autorange": "reversed", "ticksuffix": " ", "showgrid": False},
         shapes=[
             {
                 "type": "line",
                 "xref": "x",
                 "yref": "paper",
-                "x0": capacity / scale,
-                "x1": capacity / scale,
+                "x0": at,
+                "x1": at,
                 "y0": 0,
-                "y1": 1.0,
+                "y1": 1,
+                "line": {"width": 2, "dash": "dash"},
             }
         ],
         annotations=[
             {
-                "x": capacity / scale,
-                "y": 1.0,
+                "x": at,
+                "y": 1,
                 "yref": "paper",
                 "yanchor": "bottom",
                 "xanchor": "right" if capacity > reach / 2 else "left",
@@ -116,19 +128,24 @@ def memory_bar(found: Estimate) -> tuple[dict, str]:
             }
         ],
     )
-    layout["shapes"][0]["line"] = {"width": 2, "dash": "dash"}
-    parts = ", ".join(f"{group_name(g)} {size(sum(t.bytes for t in terms[g]))}" for g in GROUPS if terms[g])
-    alt = _("Memory of one GPU: {parts}; {total} of {capacity}.").format(
-        parts=parts, total=size(total), capacity=size(capacity)
-    )
-    return {"data": bars, "layout": layout}, alt
+    parts = {g: size(held) for g, held in by_group(found.worst.terms).items() if held}
+    words = ", ".join(f"{group_name(group)} {text}" for group, text in parts.items())
+    alt = _("Memory of one GPU: {parts}; {total} of {capacity}.")
+    said = alt.format(parts=words, total=size(found.device_bytes), capacity=size(capacity))
+    if textbook:
+        said += " " + _("By the textbook: {total}.").format(total=size(textbook.device_bytes))
+    return {"data": traces, "layout": layout}, said
+
+
+def _framework(found: Estimate) -> str:
+    return presets.frameworks()[found.scenario.framework]["title"]
 
 
 def _hover(title: str, held: int, total: int, terms: list[Term]) -> str:
     """What hovering over a segment says: bytes, share, and each term's formula."""
     lines = [f"<b>{title}: {size(held)}</b> ({percent(held / total if total else 0)})"]
     lines += [f"{_(t.name)}: {size(t.bytes)} = {inline(t)}" for t in sorted(terms, key=lambda t: -t.bytes)[:8]]
-    return "<br>".join(lines).replace("{", "(").replace("}", ")") + "<extra></extra>"
+    return "<br>".join(lines)
 
 
 def stacked_rows(rows: list[tuple[str, dict[str, float]]], suffix: str, marker: float | None = None) -> dict:

@@ -6,6 +6,7 @@ import streamlit as st
 
 from vram import Scenario, presets
 from vram.link import spell_pairs
+from vram.scenario import FRAMEWORKS
 
 from . import controls
 from .text import _
@@ -19,8 +20,10 @@ def show_header(pages: list, scenario: Scenario) -> None:
             for page in pages:
                 st.page_link(page, query_params=pairs)
         with st.container(horizontal=True, vertical_alignment="center", gap="small", width="content"):
-            with st.container(width=270):
+            with st.container(width=240):
                 controls.pick("gpu", _("GPU"), {id: gpu.name for id, gpu in presets.gpus().items()}, "", bare=True)
+            titles = {id: presets.frameworks()[id]["title"] for id in FRAMEWORKS}
+            controls.choice("framework", _("Accounting"), titles, "", bare=True)
             controls.choice("unit", _("Unit"), {"GB": "GB", "GiB": "GiB"}, "", bare=True)
             _examples(pages)
 

@@ -6,14 +6,13 @@ import streamlit as st
 
 from vram import presets
 
-from . import state
 from .text import _
 
 
 def show_notes(page: str) -> None:
     """A fold with the notes of a page."""
     fold = st.expander(
-        _("Where the article is loose"), icon=":material/rate_review:", key=f"_notes_{page}", on_change=state.mark
+        _("Where the article is loose"), icon=":material/rate_review:", key=f"_notes_{page}", on_change="rerun"
     )
     if fold.open:
         with fold:

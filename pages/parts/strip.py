@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import streamlit as st
 
-from vram import Estimate
+from vram import Estimate, presets
 from vram.estimate import VERDICTS
 from vram.terms import by_group
 
@@ -15,9 +15,9 @@ from .text import _, group_name, number, size, unit
 _SHOWN_AS = dict(zip(VERDICTS, (("green", "check_circle"), ("orange", "warning"), ("red", "cancel")), strict=True))
 
 
-def show_strip(found: Estimate) -> None:
+def show_strip(found: Estimate, textbook: Estimate | None) -> None:
     """The stacked bar of the fullest GPU against its capacity, the total, the headroom, the verdict, the link."""
-    figure, alt = memory_bar(found)
+    figure, alt = memory_bar(found, textbook)
     with st.bottom, st.container(key="strip", gap=None):
         with st.container(horizontal=True, vertical_alignment="center", gap="small"):
             st.markdown(
@@ -47,6 +47,11 @@ def _verdict(found: Estimate) -> None:
 def _legend(found: Estimate) -> str:
     held = {group: count for group, count in by_group(found.worst.terms).items() if count}
     parts = [f"{square(group)} {group_name(group)} {number(count)} {unit()}" for group, count in held.items()]
+    low, high = found.band_bytes
+    runs = presets.frameworks()[found.scenario.framework]["band"]["runs"]
+    if found.scenario.framework != "textbook":
+        band = _("{runs} measured runs: {low} to {high} {unit}")
+        parts.append(band.format(runs=runs, low=number(low), high=number(high), unit=unit()))
     if found.host_bytes_per_node:
         parts.append(_("CPU memory or NVMe of each machine: {size}").format(size=size(found.host_bytes_per_node)))
     return ":small[" + " \u2002".join(part.replace(" ", "\u00a0") for part in parts) + "]"

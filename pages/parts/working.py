@@ -9,29 +9,33 @@ import json
 import streamlit as st
 
 from vram import Estimate
-from vram.terms import Term
+from vram.terms import GROUPS, Term
 from vram.working import meaning, work
 
-from . import state
 from .charts import square
 from .text import _, group_name, size
 
 
-def show_working(found: Estimate, groups: tuple[str, ...]) -> None:
-    """A fold that, once open, shows the terms of some groups step by step."""
+def show_working(found: Estimate, groups: tuple[str, ...] = GROUPS) -> None:
+    """A fold that, once open, shows the terms of some groups step by step, when most of them is alive."""
     fold = st.expander(
-        _("Show the working"), icon=":material/function:", key=f"_working_{groups[0]}", on_change=state.mark
+        _("Show the working"), icon=":material/function:", key=f"_working_{len(groups)}", on_change="rerun"
     )
     if not fold.open:
         return
     with fold:
-        terms = [t for t in found.worst.terms if t.group in groups]
-        moved = [t for t in found.worst.host if t.group in groups]
-        for group in dict.fromkeys(t.group for t in terms):
-            st.markdown(f"{square(group)} **{group_name(group)}**")
-            for t in terms:
-                if t.group == group:
-                    _step(t)
+        worst = found.worst
+        moment = max(worst.moments, key=lambda m: sum(t.bytes for t in m.terms if t.group in groups))
+        terms = [t for t in [*moment.terms, *worst.cached, *worst.context] if t.group in groups]
+        moved = [t for t in worst.host if t.group in groups]
+        if found.scenario.framework != "textbook":
+            st.markdown(_("At this moment of a step: {moment}.").format(moment=_(moment.name)))
+        for group in GROUPS:
+            listed = [t for t in terms if t.group == group]
+            if listed:
+                st.markdown(f"{square(group)} **{group_name(group)}**")
+            for t in listed:
+                _step(t)
         if moved:
             st.markdown(f"**{_('Offloaded: in CPU memory or on NVMe, for each GPU')}**")
             for t in moved:

@@ -7,6 +7,7 @@ once, no temporaries, no overheads, no logits.
 from __future__ import annotations
 
 from collections.abc import Callable
+from fractions import Fraction
 
 from ..formulas import activations, states
 from ..layout import Held, held, stage_layers
@@ -148,9 +149,9 @@ def _rows(scenario: Scenario, kept: Storage, n: Held, last: bool) -> list[Term]:
     return rows
 
 
-def _whole(number: float) -> float:
+def _whole(number: Fraction) -> int | Fraction:
     """The number as an integer, where it is one."""
-    return int(number) if number == int(number) else number
+    return int(number) if number.denominator == 1 else number
 
 
 def _key_value(shape: Shape, layout: Layout, attention: dict[str, float]) -> Term:

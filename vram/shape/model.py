@@ -13,6 +13,7 @@ import math
 import re
 from collections import Counter
 from dataclasses import dataclass, field, fields
+from fractions import Fraction
 from functools import lru_cache
 
 from ..errors import Message, ScenarioError, quoted
@@ -264,11 +265,11 @@ class Shape:
         return sum(kinds for (_, ffn), kinds in layer_letters(self) if ffn in "eb")
 
     @property
-    def active_ffn(self) -> float:
+    def active_ffn(self) -> Fraction:
         """FFN width that computes a token, averaged over the layers: of experts, those it is sent to."""
         experts = self.top_k * self.moe_ffn + self.shared_experts * (self.shared_ffn or self.moe_ffn)
         widths = {"d": self.ffn, "D": 2 * self.ffn, "e": experts, "b": self.ffn + experts, "n": 0}
-        return sum(widths[ffn] * count for (_, ffn), count in layer_letters(self)) / self.layers
+        return Fraction(sum(widths[ffn] * count for (_, ffn), count in layer_letters(self)), self.layers)
 
     @property
     def softmax_layers(self) -> int:
@@ -278,9 +279,9 @@ class Shape:
         return sum(count for (mixer, _), count in layer_letters(self) if mixer in "aAwWixbch")
 
     @property
-    def softmax_share(self) -> float:
+    def softmax_share(self) -> Fraction:
         """Share of the layers that have softmax attention: 1 for a transformer, 0 for a pure state-space model."""
-        return self.softmax_layers / self.layers
+        return Fraction(self.softmax_layers, self.layers)
 
     @property
     def plain(self) -> bool:
