@@ -25,6 +25,16 @@ def each_layer_once(n_ckpt, n_layer):
     return n_ckpt / n_layer
 
 
+def every_second_product(n_ckpt, n_layer):
+    """Every second matrix product of n_ckpt layers computed again: about half a forward pass of them.
+
+    References
+    ----------
+    .. [1] torchtitan, ``distributed/activation_checkpoint.py``: selective checkpointing of operations
+    """
+    return n_ckpt / (2 * n_layer)
+
+
 def first_only(n_layer):
     """Every layer's input recomputed from the first one's: 1 + 2 + … + n_layer layers, (n_layer + 1)/2 forward passes.
 
