@@ -38,7 +38,8 @@ def test_a_slider_moves_bar_total_and_address(page, name):
     held = [size / found.device_bytes for size in by_group(found.worst.terms).values() if size]
     page.wait_for_function(
         """([plot, wanted]) => {
-             const drawn = [...plot.querySelectorAll('.trace.bars path')].map((path) => path.getBBox().width);
+             const first = (bars) => bars.querySelector("path").getBBox().width;
+             const drawn = [...plot.querySelectorAll(".trace.bars")].map(first);
              const shown = drawn.filter((width) => width > 0), all = shown.reduce((a, b) => a + b, 0);
              return wanted.every((share, i) => Math.abs(share - shown[i] / all) < 0.005);
            }""",
@@ -261,7 +262,7 @@ def test_charts_stay_the_same_nodes_through_twenty_changes(page, name):
 @pytest.mark.parametrize("motion", ["no-preference", "reduce"])
 def test_bars_glide_unless_the_reader_wants_no_motion(new_context, motion):
     page = new_context(reduced_motion=motion).new_page()
-    link = "gpu=b200&params=7B&gpus=2"
+    link = "framework=textbook&gpu=b200&params=7B&gpus=2"
     visit(page, "/parallelism", link)
     page.evaluate(
         """(plot) => {
