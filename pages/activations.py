@@ -7,6 +7,7 @@ import streamlit as st
 from pages.parts import controls, state
 from pages.parts.browser import plot
 from pages.parts.charts import Band, growth, plain_rows, stacked_rows
+from pages.parts.compare import show_comparison
 from pages.parts.notes import show_notes
 from pages.parts.text import _, number, percent, size, table, unit
 from pages.parts.working import show_working
@@ -182,3 +183,4 @@ else:
         show_trade()
 show_notes("activations")
 show_working(found, ("activations",))
+show_comparison(found, st.session_state["_textbook"])

@@ -5,7 +5,6 @@ from dataclasses import replace
 import streamlit as st
 
 from pages.parts import controls, state, strip
-from pages.parts.compare import show_comparison
 from pages.parts.header import show_header
 from pages.parts.text import _
 from vram import estimate
@@ -23,13 +22,13 @@ pages = [
     st.Page("precision.py", title=_("Precision"), icon=":material/decimal_increase:"),
     st.Page("activations.py", title=_("Activations"), icon=":material/layers:"),
     st.Page("parallelism.py", title=_("Parallelism"), icon=":material/hub:"),
+    st.Page("evidence.py", title=_("Evidence"), icon=":material/fact_check:"),
 ]
 page = st.navigation(pages, position="hidden")
 strip.show_strip(found, textbook)
 show_header(pages, scenario)
 notices = st.container()
 page.run()
-show_comparison(found, textbook)
 with notices:
     controls.show_link_problems()
     for problem in st.session_state["_problems"]:

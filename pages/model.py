@@ -6,6 +6,7 @@ from pages.parts import controls, state
 from pages.parts.bring import show_import
 from pages.parts.browser import plot
 from pages.parts.charts import plain_rows
+from pages.parts.compare import show_comparison
 from pages.parts.notes import show_notes
 from pages.parts.text import _, billions, component_name, number, percent, table, unit
 from pages.parts.working import show_working
@@ -76,7 +77,9 @@ def show_expert_controls() -> None:
 
 def _sizes(count: ParameterCount) -> str:
     total = ("≈ " if count.approximate else "") + billions(count.total)
-    return total if count.active == count.total else f"{total}, {billions(count.active)} active"
+    if count.active == count.total:
+        return total
+    return _("{total}, {active} active").format(total=total, active=billions(count.active))
 
 
 def show_count() -> None:
@@ -171,3 +174,4 @@ if scenario.model.params is None:
         show_formula()
 show_notes("model")
 show_working(found, ("weights",))
+show_comparison(found, st.session_state["_textbook"])

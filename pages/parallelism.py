@@ -7,6 +7,7 @@ import streamlit as st
 from pages.parts import controls
 from pages.parts.browser import plot
 from pages.parts.charts import Band, grid, growth, stacked_rows
+from pages.parts.compare import show_comparison
 from pages.parts.notes import show_notes
 from pages.parts.text import _, counted, group_name, number, percent, said, size, table, unit
 from pages.parts.working import show_working
@@ -166,3 +167,4 @@ if len(found.stages) > 1:
 show_traffic()
 show_notes("parallelism")
 show_working(found)
+show_comparison(found, st.session_state["_textbook"])

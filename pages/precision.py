@@ -7,6 +7,7 @@ import streamlit as st
 from pages.parts import controls
 from pages.parts.browser import plot
 from pages.parts.charts import stacked_rows
+from pages.parts.compare import show_comparison
 from pages.parts.notes import show_notes
 from pages.parts.text import _, number, table, unit
 from pages.parts.working import show_working
@@ -151,3 +152,4 @@ with two:
     show_tunings()
 show_notes("precision")
 show_working(found, ("weights", "gradients", "optimizer"))
+show_comparison(found, st.session_state["_textbook"])

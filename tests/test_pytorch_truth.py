@@ -1,4 +1,4 @@
-"""PyTorch's accounting against measurements: saved bytes to the byte, peaks of whole steps within one percent.
+"""PyTorch's accounting against measurements: saved bytes to the byte, peaks of whole steps within a ten-thousandth.
 
 What was measured, and how, stands in each data file.
 """
@@ -103,7 +103,7 @@ def test_saved_bytes_of_adapters_are_those_measured(name):
 
 
 def near(found, measured):
-    return abs(found - measured) <= 0.01 * measured
+    return abs(found - measured) <= 1e-4 * measured  # the step counters of each tensor are not counted
 
 
 @pytest.mark.parametrize("row", table(PEAKS["full"]), ids=lambda row: "-".join(map(str, list(row.values())[:5])))

@@ -12,6 +12,7 @@ from vram.errors import Message
 from vram.families import Reading, read_shape
 from vram.scenario import SHAPE_KEYS
 from vram.shape import encode_shape
+from vram.terms import N_
 
 from . import state
 from .hub import fetch_config
@@ -74,19 +75,19 @@ def _bring(source: Callable[[], str | bytes]) -> None:
 
 def _notes(config: dict, found: Reading) -> list[Message]:
     """What a reader should know of how the config was read."""
-    notes = [Message("Read as {family}.", family=found.model_type)]
+    notes = [Message(N_("Read as {family}."), family=found.model_type)]
     if found.shape.approximate:
-        notes.append(Message("This architecture is not known here: the count is an estimate from the usual keys."))
+        notes.append(Message(N_("This architecture is not known here: the count is an estimate from the usual keys.")))
     if found.unused:
-        notes.append(Message("Not used: {keys}.", keys=", ".join(found.unused[:20])))
+        notes.append(Message(N_("Not used: {keys}."), keys=", ".join(found.unused[:20])))
     for part, size in found.left_out.items():
         if size is None:
-            notes.append(Message("Not included: {part}.", part=Message(part)))
+            notes.append(Message(N_("Not included: {part}."), part=Message(part)))
         else:
-            notes.append(Message("Not included: {part}, {size} parameters.", part=Message(part), size=f"{size:,}"))
+            notes.append(Message(N_("Not included: {part}, {size} parameters."), part=Message(part), size=f"{size:,}"))
     stored, dtype = read_quantization(config), read_dtype(config)
     if stored:
-        notes.append(Message("The checkpoint is quantized: {how}.", how=stored.description))
+        notes.append(Message(N_("The checkpoint is quantized: {how}."), how=stored.description))
     elif dtype:
-        notes.append(Message("The checkpoint is stored in {dtype}.", dtype=dtype))
+        notes.append(Message(N_("The checkpoint is stored in {dtype}."), dtype=dtype))
     return notes

@@ -10,6 +10,7 @@ import math
 from typing import NamedTuple
 
 from vram import Estimate, presets
+from vram.evidence import Outcome
 from vram.terms import GROUPS, Term, by_group
 from vram.units import UNITS, significant
 from vram.working import inline
@@ -28,6 +29,7 @@ COLOURS = {
 """A group's colour and that of the text on it: Okabe and Ito's palette, made to be told apart by everyone."""
 
 GLIDE = {"duration": 250, "easing": "cubic-in-out", "ordering": "traces first"}
+_INK = "#6b7785"
 _MOST_ROWS, _MOST_COLUMNS = 16, 128
 
 
@@ -262,6 +264,46 @@ def growth(points: list[int], bands: list[Band], at: int, axis: str) -> dict:
         shapes=[{"type": "line", "xref": "x", "yref": "paper", "x0": at, "x1": at, "y0": 0, "y1": 1, "line": line}],
     )
     return {"data": lines, "layout": layout}
+
+
+def corridor(points: list[Outcome], quantities: dict[str, str]) -> dict:
+    """Measured against estimated bytes on logarithmic axes, with the lines of ±10 %; a symbol for each quantity."""
+    values = [count / 10**9 for o in points for count in (o.measured, o.estimated)]
+    low, high = 0.8 * min(values), 1.25 * max(values)
+    symbols = dict(zip(quantities, ("circle-open", "triangle-up-open", "x-thin-open"), strict=True))
+    traces = []
+    for factor, dash in ((0.9, "dot"), (1.0, "solid"), (1.1, "dot")):
+        ends = {"x": [low, high], "y": [factor * low, factor * high]}
+        line = {"dash": dash, "width": 1, "color": _INK}
+        traces.append(
+            {"type": "scatter", "mode": "lines", "line": line, "hoverinfo": "skip", "showlegend": False, **ends}
+        )
+    for quantity, title in quantities.items():
+        shown = [o for o in points if o.quantity == quantity]
+        traces.append(
+            {
+                "type": "scatter",
+                "mode": "markers",
+                "name": title,
+                "x": [o.measured / 10**9 for o in shown],
+                "y": [o.estimated / 10**9 for o in shown],
+                "text": [f"{o.id}<br>{100 * o.error:+.1f} %" for o in shown],
+                "marker": {"symbol": symbols[quantity], "size": 8, "color": _INK, "line": {"width": 1.5}},
+                "hovertemplate": "%{text}<extra></extra>",
+            }
+        )
+    axis = {"type": "log", "range": [math.log10(low), math.log10(high)], "fixedrange": True, "dtick": "D2"}
+    return {
+        "data": traces,
+        "layout": _layout(
+            460,
+            margin={"l": 8, "r": 12, "t": 64, "b": 44},
+            showlegend=True,
+            legend={"orientation": "v", "x": 0, "y": 1.02, "yanchor": "bottom", "bgcolor": "rgba(0,0,0,0)"},
+            xaxis=axis | {"title": {"text": _("measured, GB")}},
+            yaxis=axis | {"title": {"text": _("estimated, GB")}, "automargin": True},
+        ),
+    }
 
 
 def grid(dp: int, pp: int, tp: int, per_node: int) -> tuple[dict, str, str]:

@@ -10,6 +10,7 @@ from vram.terms import Term, by_group
 from .charts import square
 from .text import _, group_name, number, table, unit
 
+_SMALLEST = 0.0005
 _IN_BOTH = ("weights", "gradients", "optimizer", "activations")
 
 
@@ -25,9 +26,15 @@ def show_comparison(found: Estimate, textbook: Estimate | None) -> None:
     title = presets.frameworks()[found.scenario.framework]["title"]
     rows = [[f"**{_('Textbook')}**", "", f"**{number(textbook.device_bytes)}**"]]
     total = textbook.device_bytes
+    small = 0
     for name, step in _steps(found.worst.terms, textbook.worst.terms):
+        if abs(step) < _SMALLEST * found.device_bytes:
+            small += step
+            continue
         total += step
         rows.append([name, _signed(step), number(total)])
+    if small:
+        rows.append([_("smaller ones"), _signed(small), number(total + small)])
     rows.append([f"**{title}**", "", f"**{number(found.device_bytes)}**"])
     with fold:
         moment = _("At the fullest moment of a step with {framework}: {moment}.")

@@ -9,6 +9,7 @@ import time
 from vram import ScenarioError
 from vram.config import LARGEST
 from vram.errors import Message, quoted
+from vram.terms import N_
 
 TIMEOUT = 5.0
 """Seconds to wait for the hub to connect or to send more."""
@@ -28,7 +29,7 @@ def fetch_config(name: str) -> bytes:
         One sentence: no such name, not public, no hub in reach, or too large a file.
     """
     if not _NAME.fullmatch(name):
-        raise _refused(name, "A model's name on the hub has the form organisation/model.")
+        raise _refused(name, N_("A model's name on the hub has the form organisation/model."))
     import httpx2
     from huggingface_hub import hf_hub_url
     from huggingface_hub.utils import build_hf_headers, get_session
@@ -39,19 +40,19 @@ def fetch_config(name: str) -> bytes:
     try:
         with get_session().stream("GET", address, **asked) as answer:
             if answer.status_code in (401, 403):
-                raise _refused(name, "{name} is not there, or its files are not public; paste its config.json.")
+                raise _refused(name, N_("{name} is not there, or its files are not public; paste its config.json."))
             if answer.status_code == 404:
-                raise _refused(name, "The hub has no config.json under {name}.")
+                raise _refused(name, N_("The hub has no config.json under {name}."))
             if answer.status_code != 200:
-                raise _refused(name, "The hub answered with an error ({status}).", status=answer.status_code)
+                raise _refused(name, N_("The hub answered with an error ({status})."), status=answer.status_code)
             found = bytearray()
             for chunk in answer.iter_bytes():
                 found += chunk
                 if len(found) > LARGEST or time.monotonic() > deadline:
-                    raise _refused(name, "The config.json of {name} is too large, or comes too slowly.")
+                    raise _refused(name, N_("The config.json of {name} is too large, or comes too slowly."))
             return bytes(found)
     except httpx2.HTTPError as error:
-        raise _refused(name, "No model hub can be reached from here; paste or upload the config.json.") from error
+        raise _refused(name, N_("No model hub can be reached from here; paste or upload the config.json.")) from error
 
 
 def _refused(name: str, template: str, **values: object) -> ScenarioError:

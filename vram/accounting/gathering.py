@@ -72,10 +72,10 @@ def last_gradients(scenario: Scenario, held: Formats, part: Part, numbers: dict[
             evaluate(name, "buffers", states.gathered, known, beta=reduced, phi_unit=part.root),
             evaluate(again, "buffers", loss.head_gradient, numbers, e=e),
         ]
-    found = [
-        evaluate(N_("Gradients"), "gradients", states.held, numbers, beta=held.gradients, phi_gpu=part.trained),
-        evaluate(N_("Gradients of the residual stream"), "buffers", size.final_hidden, numbers, e=held.stream),
-    ]
+    found = [evaluate(N_("Gradients"), "gradients", states.held, numbers, beta=held.gradients, phi_gpu=part.trained)]
+    if not tied:
+        name = N_("Gradients of the residual stream")
+        found.append(evaluate(name, "buffers", size.final_hidden, numbers, e=held.stream))
     copies = (2 if tied else 0) + (1 if scenario.batch.accum > 1 else 0)
     if copies:
         name = N_("Gradients of embedding and head, before they are added")

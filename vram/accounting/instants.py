@@ -11,6 +11,7 @@ from ..formulas import pytorch_states as states
 from ..scenario import Scenario
 from ..terms import N_, Bundle, Moment, Term
 from . import loss, overheads
+from .blocks import NORM_INPUT
 from .formats import Formats
 from .gathering import gathered, last_gradients, unreduced
 from .holdings import Holdings, Part, sharded
@@ -60,13 +61,14 @@ class Point(NamedTuple):
 
 
 class Common(NamedTuple):
-    """What all stages share."""
+    """What all stages share; ``shared`` says that the layer at work holds its own checkpoint among its rows."""
 
     scenario: Scenario
     held: Formats
     rows: Kept
     found: Sizes
     offloaded: bool
+    shared: bool
     points: list[Point]
     inside: list[Term]
     ending: list[Term]
@@ -102,6 +104,7 @@ def prepare(scenario: Scenario, held: Formats, rows: Kept, found: Sizes) -> Comm
         rows=rows,
         found=found,
         offloaded=scenario.batch.offload_activations,
+        shared=_shared(held, rows),
         points=_points(scenario, held, rows, found),
         inside=_inside_forward(held, rows) if scenario.batch.recompute not in ("none", "selective") else [],
         ending=loss.end_of_forward(scenario, held, rows.numbers),
@@ -203,12 +206,25 @@ def _working_set(common: Common, layers: Layers, flying: int, point: Point, late
     if common.offloaded:
         others = [min(n, (segment - 1) * one) for n, one in zip(others, own, strict=True)]
         checkpoints = min(checkpoints, 1)
+    if common.shared and layers.segment:
+        checkpoints -= 1
     bare = layers.selective and not layers.whole
     counts = [
         (0 if bare and sort.core else others[sort.part]) + (own[sort.part] if sort.until <= point.until else 0)
         for sort in common.rows.layer.sorts
     ]
     return [Stack(common.rows.layer, counts), Stack(common.rows.checkpoint, [checkpoints])]
+
+
+def _shared(held: Formats, rows: Kept) -> bool:
+    """Whether the checkpoint of the layer at work is one of its own tensors again.
+
+    A norm keeps the layer's input itself where it needs no copy in another
+    format; what selective checkpointing keeps is used as it is.
+    """
+    first = rows.layer.rows[0] if rows.layer.rows else None
+    same = first is not None and first.saved.name == NORM_INPUT and first.numbers["e"] == held.stream
+    return same or len(rows.checkpoint.rows) > 1
 
 
 def _made(common: Common, part: Part, layers: Layers, have: Holdings, point: Point, late: bool) -> list[Term]:

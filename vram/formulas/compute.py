@@ -51,16 +51,6 @@ def first_only(n_layer):
     return (n_layer + 1) / 2
 
 
-def every_second_product(n_ckpt, n_layer):
-    """Layers that keep every second matrix product and compute the others again: half a forward pass at most.
-
-    References
-    ----------
-    .. [1] torchtitan, ``torchtitan/distributed/activation_checkpoint.py`` (selective, per operator).
-    """
-    return n_ckpt / (2 * n_layer)
-
-
 def core_attention_share(s, d_hidden, phi_layer):
     """Scores and their product with the values, of one layer's forward pass: 4·s·d / (4·s·d + 2·Φ_layer).
 

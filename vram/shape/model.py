@@ -194,7 +194,7 @@ class Shape:
                     hidden=f"{self.hidden:,}",
                     near=_listed(nearest_divisors(self.hidden, self.heads)),
                 ),
-                fix={"heads": nearest_divisors(self.hidden, self.heads)[-1]},
+                fix={"heads": _nearest(self.hidden, self.heads)},
             )
         if self.heads % self.kv_heads:
             raise ScenarioError(
@@ -206,7 +206,7 @@ class Shape:
                     heads=self.heads,
                     near=_listed(nearest_divisors(self.heads, self.kv_heads)),
                 ),
-                fix={"kv_heads": nearest_divisors(self.heads, self.kv_heads)[0]},
+                fix={"kv_heads": _nearest(self.heads, self.kv_heads)},
             )
         if self.experts:
             self._check_experts()
@@ -339,6 +339,10 @@ def nearest_divisors(number: int, wanted: int, limit: int | None = None) -> list
     divisors = [n for n in _divisors(number) if limit is None or n <= limit]
     below = [n for n in divisors if n <= wanted][-1:]
     return below + [n for n in divisors if n > wanted][:1]
+
+
+def _nearest(number: int, wanted: int) -> int:
+    return min(nearest_divisors(number, wanted), key=lambda divisor: abs(divisor - wanted))
 
 
 @lru_cache(maxsize=1024)
