@@ -126,7 +126,8 @@ def show_stages() -> None:
     bars = []
     for first, last in runs[:: -(-len(runs) // MOST_STAGES)]:
         numbers = f"{first.stage + 1}–{last.stage + 1}" if last is not first else f"{first.stage + 1}"
-        bars.append((_("stage {n}").format(n=numbers), _in_unit(first.terms)))
+        ranks = f"{first.stage * first.gpus:,}–{(last.stage + 1) * last.gpus - 1:,}"
+        bars.append((_("stage {n}, ranks {ranks}").format(n=numbers, ranks=ranks), _in_unit(first.terms)))
     _plot_bars(bars, "stages", _("Memory per GPU by pipeline stage: {rows}."))
     st.markdown(_("Stage i of p holds the activations of min(m, p − i + 1) micro-batches: the first is the fullest."))
 
