@@ -103,6 +103,10 @@ def show_precisions() -> None:
             "PyTorch's automatic mixed precision keeps FP32 weights, gradients and states, as FP32 training does; "
             "16-bit copies of the weights live only while they are used. They count as buffers."
         ),
+        "megatron": _(
+            "Megatron-LM sums BF16 gradients in FP32: 2 + 4 bytes stay on every GPU, and the distributed optimizer "
+            "shares the 12 of master weights and moments."
+        ),
     }
     st.markdown(lessons[scenario.framework])
 
