@@ -103,6 +103,10 @@ def show_precisions() -> None:
             "PyTorch's automatic mixed precision keeps FP32 weights, gradients and states, as FP32 training does; "
             "16-bit copies of the weights live only while they are used. They count as buffers."
         ),
+        "deepspeed": _(
+            "DeepSpeed trains a 16-bit model, gradients in 16 bit too; ZeRO divides the FP32 master weights and "
+            "moments first, 12 of 16 bytes."
+        ),
         "megatron": _(
             "Megatron-LM sums BF16 gradients in FP32: 2 + 4 bytes stay on every GPU, and the distributed optimizer "
             "shares the 12 of master weights and moments."

@@ -19,7 +19,7 @@ from vram.shape import Shape
 from vram.terms import GROUPS, PHASES, by_group
 from vram.working import meaning, work
 
-CLUSTER = ("megatron",)
+CLUSTER = ("deepspeed", "megatron")
 STATES = ("weights", "gradients", "optimizer")
 small = partial(any_small, framework="megatron")
 any_cluster = partial(any_small)

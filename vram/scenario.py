@@ -29,7 +29,7 @@ __all__ = [
     "sequence_parallel",
 ]
 
-FRAMEWORKS = ("pytorch", "textbook", "megatron")
+FRAMEWORKS = ("pytorch", "textbook", "deepspeed", "megatron")
 """The accountings that exist; the first is the default."""
 
 SHAPE_KEYS = (

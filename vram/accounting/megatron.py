@@ -27,7 +27,7 @@ from .megatron_states import holdings
 from .ranks import Amount, matrices, on_stage, places
 from .saved import ACTIVATION, SCORES
 
-__all__ = ["assemble", "notes", "pipeline"]
+__all__ = ["assemble", "notes", "pipeline", "workspaces"]
 
 
 class Common(NamedTuple):
@@ -134,7 +134,7 @@ def _share(common: Common, states: Callable, standing: Callable, n: int, dense: 
     count = trained(scenario)
     tuned = Amount(round(count.parameters * n / shape.layers), 0, 0) if count.frozen else held
     have = states(scenario, held, tuned)
-    resident = [*have.weights, *have.gradients, *have.optimizer, *standing(scenario, numbers, first, last)]
+    resident = [*have.weights, *have.gradients, *have.optimizer, *standing(scenario, numbers, held, last)]
     wide = 2 if scenario.recipe.precision == "fp32" else 1
     edges = []
     if last:
@@ -194,7 +194,7 @@ def _points(scenario: Scenario, numbers: dict[str, float]) -> list[tuple[int, li
     return points
 
 
-def _standing(scenario: Scenario, numbers: dict[str, float], first: bool, last: bool) -> list[Term]:
+def _standing(scenario: Scenario, numbers: dict[str, float], held: Amount, last: bool) -> list[Term]:
     """Buffers that stand for the whole step: workspaces, placeholders of gradients, what FSDP gathers."""
     shape, layout, recipe = scenario.model.shape, scenario.layout, scenario.recipe
     found = [workspaces(scenario)]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from types import ModuleType
+
 from ..formulas import megatron as states
 from ..scenario import Scenario
 from ..states import STATE_NAMES, storage, trained
@@ -16,9 +18,9 @@ __all__ = ["State", "holdings", "main_gradients"]
 class State:
     """Makes terms of a stage's states: so many bytes for each parameter, divided from some ZeRO stage on."""
 
-    def __init__(self, scenario: Scenario, held: Amount, tuned: Amount):
+    def __init__(self, scenario: Scenario, held: Amount, tuned: Amount, formulas: ModuleType = states):
         layout = scenario.layout
-        self.held, self.tuned, self.layout = held, tuned, layout
+        self.held, self.tuned, self.layout, self.formulas = held, tuned, layout, formulas
         self.numbers = {
             "D_tp": layout.tp,
             "D_ep": layout.ep,
@@ -41,8 +43,9 @@ class State:
         divided = self.layout.zero >= level and self.layout.shards > 1
         if amount.experts:
             divided = self.layout.zero >= level and max(self.layout.shards, self.numbers["N_expert"]) > 1
-            return evaluate(name, group, states.sharded_with_experts if divided else states.held_with_experts, numbers)
-        return evaluate(name, group, states.sharded if divided else states.held, numbers)
+            known = self.formulas
+            return evaluate(name, group, known.sharded_with_experts if divided else known.held_with_experts, numbers)
+        return evaluate(name, group, self.formulas.sharded if divided else self.formulas.held, numbers)
 
 
 def main_gradients(scenario: Scenario) -> float:

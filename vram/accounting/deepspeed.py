@@ -1,0 +1,101 @@
+"""DeepSpeed's accounting: ZeRO around a Hugging Face model, or with tensor and pipeline parallelism around Megatron's.
+
+References
+----------
+.. [1] DeepSpeed, ``deepspeed/runtime/zero``; Rajbhandari et al., arXiv:1910.02054
+.. [2] Megatron-DeepSpeed, as BLOOM was trained: arXiv:2211.05100
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from ..errors import Message
+from ..formulas import pytorch_activations as size
+from ..scenario import Scenario
+from ..states import trained
+from ..terms import N_, Bundle, Moment, Stage, Term
+from . import instants, megatron, pytorch
+from .deepspeed_states import buckets, holdings, live
+from .formats import formats
+from .holdings import part_of
+from .instants import Common, Layers, Share
+from .kept import evaluate, kept
+from .ranks import Amount
+from .sizes import sizes
+
+__all__ = ["assemble", "notes"]
+
+
+def notes(scenario: Scenario) -> list[Message]:
+    """What DeepSpeed does otherwise than a reader may expect."""
+    layout = scenario.layout
+    found = []
+    if layout.tp > 1 or layout.pp > 1:
+        found.append(Message("With tensor or pipeline parallelism layers are counted as Megatron-DeepSpeed's."))
+    if layout.zero and layout.shards > 1:
+        text = "Buckets and gathered parameters are DeepSpeed's defaults; a run may set them smaller."
+        found.append(Message(text))
+    return found
+
+
+def assemble(scenario: Scenario) -> list[Stage]:
+    """The memory of one GPU of each pipeline stage."""
+    layout = scenario.layout
+    if layout.tp > 1 or layout.pp > 1 or scenario.model.params is not None:
+        return megatron.pipeline(scenario, holdings, _standing)
+    return [_hugging_face(scenario)]
+
+
+def _standing(scenario: Scenario, numbers: dict[str, float], held: Amount, last: bool) -> list[Term]:
+    """Buffers that stand for the whole step beside Megatron's layers."""
+    on_gpu = held.divided / scenario.layout.tp + held.replicated + held.experts / scenario.layout.ep
+    return [megatron.workspaces(scenario), *buckets(scenario), *live(scenario, round(on_gpu))]
+
+
+def _hugging_face(scenario: Scenario) -> Stage:
+    """The only stage of a layout that is data-parallel only."""
+    shape, recipe = scenario.model.shape, scenario.recipe
+    # DeepSpeed turns the whole model to 16 bit: no autocast, no cached copies.
+    precision = "fp32" if recipe.precision == "fp32" else "bf16"
+    inner = replace(scenario, recipe=replace(recipe, precision=precision, master="auto", grads="auto"))
+    held = formats(inner.recipe, False)
+    common = instants.prepare(inner, held, kept(inner, held), sizes(shape))
+    dense = shape.layers - shape.moe_layers
+    part = part_of(scenario, shape.layers, dense, True, True)
+    amount = Amount(part.held, 0, 0)
+    tuned = Amount(part.trained, 0, 0) if trained(scenario).frozen else amount
+    have = holdings(scenario, amount, tuned)
+    layers = pytorch.layers_held(scenario, shape.layers, dense)
+    share = _share(common, part, layers, have)
+    return pytorch.stage_of(common, 0, share, have.host)
+
+
+def _share(common: Common, part, layers: Layers, have) -> Share:
+    scenario, rows = common.scenario, common.rows
+    inputs = evaluate(N_("Token ids and labels"), "activations", size.final_per_token, rows.numbers, e=16)
+    units, bucket = live(scenario, part.held), buckets(scenario)
+    resident = [*have.weights, *have.optimizer, inputs]
+    full = resident + have.gradients
+    # Stage 3 holds a buffer for its gradients' shards from the beginning.
+    steady = full if scenario.batch.accum > 1 or scenario.layout.zero == 3 else resident
+    around = rows.in_front + rows.tables + (rows.positions + rows.mask if layers.checkpoints else [])
+    forward = steady + around + units
+    return Share(
+        part=part,
+        layers=layers,
+        edges=rows.in_front + rows.behind,
+        start=Moment(N_("Start of the step"), "forward", steady),
+        recomputing=Bundle(forward + common.inside),
+        forward=Bundle(forward + rows.behind + rows.output + common.ending),
+        loss=Bundle(steady + around + rows.behind + common.scoring + units + bucket),
+        inside={
+            late: [
+                Bundle((full if late else steady) + around + units + bucket + point.working) for point in common.points
+            ]
+            for late in (False, True)
+        },
+        ending=Bundle(full + bucket),
+        optimizer=Moment(N_("Optimizer step"), "optimizer", full + have.temporary),
+        pool=None,
+    )
