@@ -11,12 +11,13 @@ from __future__ import annotations
 from dataclasses import replace
 
 from ..errors import Message
+from ..formulas import deepspeed as states
 from ..formulas import pytorch_activations as size
 from ..scenario import Scenario
 from ..states import trained
 from ..terms import N_, Bundle, Moment, Stage, Term
 from . import instants, megatron, pytorch
-from .deepspeed_states import buckets, holdings, live
+from .deepspeed_states import STEP, buckets, holdings, live
 from .formats import formats
 from .holdings import part_of
 from .instants import Common, Layers, Share
@@ -43,8 +44,22 @@ def assemble(scenario: Scenario) -> list[Stage]:
     """The memory of one GPU of each pipeline stage."""
     layout = scenario.layout
     if layout.tp > 1 or layout.pp > 1 or scenario.model.params is not None:
-        return megatron.pipeline(scenario, holdings, _standing)
-    return [_hugging_face(scenario)]
+        stages = megatron.pipeline(scenario, holdings, _standing, states.stage_outputs)
+    else:
+        stages = [_hugging_face(scenario)]
+    return [_with_own_blocks(stage) for stage in stages]
+
+
+def _with_own_blocks(stage: Stage) -> Stage:
+    """The stage with what the step's flat tensors keep from the allocator's other blocks."""
+    step = sum([t.bytes for t in stage.moments[-1].terms if t.name in STEP])
+    before = max([moment.bytes for moment in stage.moments[:-1]])
+    if step + before <= stage.allocated:
+        return stage
+    name = N_("Allocator: blocks of the step's flat tensors")
+    numbers = {"M_step": step, "M_before": before, "M_live": stage.allocated}
+    own = Term(name, "overhead", states.own_blocks, numbers, step + before - stage.allocated)
+    return replace(stage, cached=[*stage.cached, own])
 
 
 def _standing(scenario: Scenario, numbers: dict[str, float], held: Amount, last: bool) -> list[Term]:
@@ -78,7 +93,8 @@ def _share(common: Common, part, layers: Layers, have) -> Share:
     resident = [*have.weights, *have.optimizer, inputs]
     full = resident + have.gradients
     # Stage 3 holds a buffer for its gradients' shards from the beginning.
-    steady = full if scenario.batch.accum > 1 or scenario.layout.zero == 3 else resident
+    buffered = scenario.layout.zero == 3 and scenario.layout.shards > 1
+    steady = full if scenario.batch.accum > 1 or buffered else resident
     around = rows.in_front + rows.tables + (rows.positions + rows.mask if layers.checkpoints else [])
     forward = steady + around + units
     return Share(

@@ -12,7 +12,10 @@ from .kept import evaluate
 from .megatron_states import State
 from .ranks import Amount
 
-__all__ = ["buckets", "holdings", "live"]
+__all__ = ["STEP", "buckets", "holdings", "live"]
+
+STEP = (N_("Optimizer step: FP32 gradients"), N_("Optimizer step: flat gradients, and in FP32"))
+"""Names of what the step makes."""
 
 
 def holdings(scenario: Scenario, held: Amount, tuned: Amount) -> Holdings:
@@ -27,7 +30,7 @@ def holdings(scenario: Scenario, held: Amount, tuned: Amount) -> Holdings:
         weights.append(
             state.term(N_("FP8 copies of the weights"), "weights", kept.copies, 3, frozen=bool(count.frozen))
         )
-    gradients = [state.term(N_("Gradients"), "gradients", kept.gradients, 2)]
+    gradients = [state.term(N_("Gradients"), "gradients", _gradients(scenario), 2)]
     if _accumulates_whole(scenario):
         gradients.append(state.term(N_("Sums of the gradients in FP32"), "gradients", 4, 4))
     optimizer = []
@@ -54,15 +57,22 @@ def _facts() -> dict:
     return presets.frameworks()["deepspeed"]["zero"]
 
 
+def _gradients(scenario: Scenario) -> float:
+    """Bytes of a gradient; where they are summed in FP32 on every GPU, each is made in 16 bit."""
+    return 2 if _accumulates_whole(scenario) else storage(scenario.recipe).gradients
+
+
 def _accumulates_whole(scenario: Scenario) -> bool:
-    """Pipelines in BF16 sum their gradients in FP32, on every GPU.
+    """BF16 pipelines, and stage 1 with FP32 gradients: summed in FP32 on every GPU, besides the 16-bit ones.
 
     References
     ----------
     .. [1] DeepSpeed, ``deepspeed/runtime/bf16_optimizer.py``: fp32_groups_gradients
     """
     recipe, layout = scenario.recipe, scenario.layout
-    return layout.pp > 1 and layout.zero < 2 and recipe.precision == "bf16-mixed" and recipe.grads != "bf16"
+    if recipe.precision != "bf16-mixed" or (layout.zero > 1 and layout.shards > 1) or layout.offload != "none":
+        return False
+    return recipe.grads == "fp32" or (recipe.grads == "auto" and layout.pp > 1)
 
 
 def _step(scenario: Scenario, state: State, tuned: Amount) -> list[Term]:
@@ -72,11 +82,11 @@ def _step(scenario: Scenario, state: State, tuned: Amount) -> list[Term]:
         return []
     if layout.zero == 3 and layout.shards > 1:
         shard = tuned.divided / layout.tp + tuned.replicated + tuned.experts / (layout.ep * layout.etp)
-        group = min(_facts()["sub_group_size"]["elements"], shard / layout.shards)
+        group = min(_facts()["sub_group_size"]["elements"], round(shard / layout.shards))
         return [
             evaluate(N_("Optimizer step: FP32 gradients"), "buffers", states.sub_group, {}, beta=4, phi_group=group)
         ]
-    return [state.term(N_("Optimizer step: flat gradients, and in FP32"), "buffers", 6, 1)]
+    return [state.term(STEP[1], "buffers", 6, 1)]
 
 
 def buckets(scenario: Scenario) -> list[Term]:
@@ -84,7 +94,7 @@ def buckets(scenario: Scenario) -> list[Term]:
     layout = scenario.layout
     if not layout.zero or layout.shards == 1:
         return []
-    beta = storage(scenario.recipe).gradients
+    beta = _gradients(scenario)
     elements = _facts()["reduce_bucket_size"]["elements"]
     return [evaluate(N_("ZeRO: bucket of gradients"), "buffers", states.bucket, {}, beta=beta, n_bucket=elements)]
 

@@ -38,6 +38,7 @@ class Common(NamedTuple):
     layer: Layer
     checkpoint: Layer
     points: list[tuple[int, list[Term]]]
+    outputs: Callable | None
 
 
 class Share(NamedTuple):
@@ -76,14 +77,17 @@ def assemble(scenario: Scenario) -> list[Stage]:
     return pipeline(scenario, holdings, _standing)
 
 
-def pipeline(scenario: Scenario, states: Callable, standing: Callable) -> list[Stage]:
-    """All stages; ``states`` gives a stage's holdings, ``standing`` the buffers that stand besides them."""
+def pipeline(scenario: Scenario, states: Callable, standing: Callable, outputs: Callable | None = None) -> list[Stage]:
+    """All stages; ``states`` gives a stage's holdings, ``standing`` the buffers that stand besides them.
+
+    ``outputs`` is the formula of what stages keep of their outputs; Megatron-LM frees them once they are sent.
+    """
     layout, shape = scenario.layout, scenario.model.shape
     if scenario.model.params is not None:
         phi = Amount(round(scenario.model.params / layout.pp), 0, 0)
         return [_states_only(scenario, states(scenario, phi, phi), stage) for stage in range(layout.pp)]
     numbers = numbers_of(scenario)
-    common = Common(scenario, numbers, *layer_of(scenario, numbers), _points(scenario, numbers))
+    common = Common(scenario, numbers, *layer_of(scenario, numbers), _points(scenario, numbers), outputs)
     stages, known = [], {}
     # Layers without experts come first.
     dense = shape.layers - shape.moe_layers
@@ -237,6 +241,10 @@ def _stage(common: Common, stage: int, share: Share) -> Stage:
     if share.first and drops(scenario):
         name, numbers = N_("Dropout mask behind the embedding"), common.numbers
         edges.append(evaluate(name, "activations", size.embedding_mask, numbers, e=1, n_flight=flying))
+    if common.outputs and not share.last:
+        e = 4 if scenario.recipe.precision == "fp32" else 2
+        name = N_("Pipeline: outputs that wait for backward")
+        edges.append(evaluate(name, "activations", common.outputs, common.numbers, e=e, n_flight=flying))
     offloaded = scenario.batch.offload_activations
     here = [] if offloaded else stored
     moments = [Moment(N_("Start of the step"), "forward", [share.resident])]

@@ -78,6 +78,8 @@ SYMBOLS = {
     "M": (r"M", "bytes of the message"),
     "M_live": (r"M_{\mathrm{live}}", "bytes of live tensors at the peak"),
     "M_host": (r"M_{\mathrm{host}}", "bytes that are offloaded"),
+    "M_step": (r"M_{\mathrm{step}}", "bytes that the optimizer's step makes"),
+    "M_before": (r"M_{\mathrm{before}}", "bytes of live tensors at the fullest moment before the step"),
     "M_workspace": (r"M_{\mathrm{workspace}}", "bytes of the workspace"),
     "M_overhead": (r"M_{\mathrm{overhead}}", "bytes of the overhead"),
 }

@@ -7,7 +7,17 @@ ZeRO divides among; n_bucket elements of a bucket.
 
 from __future__ import annotations
 
-__all__ = ["bucket", "held", "held_with_experts", "live", "pinned", "sharded", "sharded_with_experts", "sub_group"]
+__all__ = [
+    "bucket",
+    "held",
+    "held_with_experts",
+    "live",
+    "own_blocks",
+    "pinned",
+    "sharded",
+    "sharded_with_experts",
+    "sub_group",
+]
 
 
 def held(beta, phi_divided, phi_replicated, D_tp):
@@ -89,3 +99,24 @@ def pinned(p, M_host):
     .. [1] DeepSpeed, ``deepspeed/runtime/zero``: estimate_zero2_model_states_mem_needs, additional_buffer_factor 1.5
     """
     return p * M_host
+
+
+def own_blocks(M_step, M_before, M_live):
+    """Flat tensors of the step are larger than blocks that activations left behind, so they get blocks of their own.
+
+    References
+    ----------
+    .. [1] PyTorch, ``c10/cuda/CUDACachingAllocator.cpp``: a tensor lies in one segment; segments are not joined
+    .. [2] DeepSpeed, ``deepspeed/runtime/zero/stage_1_and_2.py``: step flattens gradients to one tensor a group
+    """
+    return M_step + M_before - M_live
+
+
+def stage_outputs(e, n_flight, b, s, d_hidden, D_sp, D_cp):
+    """A pipeline stage's outputs, which wait for backward in its buffers, one for each micro-batch in flight.
+
+    References
+    ----------
+    .. [1] DeepSpeed, ``deepspeed/runtime/pipe/engine.py``: pipe_buffers, outputs are used again in backward
+    """
+    return e * n_flight * b * s * d_hidden / (D_sp * D_cp)
