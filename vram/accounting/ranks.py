@@ -85,10 +85,11 @@ def places(shape: Shape, tp: int) -> Places:
     each = Amount(*(n / L for n in each))
     return Places(
         dense=each.plus(found["mlp"], 1 / max(L - moe, 1)),
-        routed=each.plus(found["routed"], 1 / max(moe, 1)),
+        # Some layers have an FFN beside their experts.
+        routed=each.plus(found["routed"], 1 / max(moe, 1)).plus(found["mlp"], (moe == L) / L),
         front=found["front"].plus(outside[0]),
         behind=found["behind"].plus(outside[1]),
-        head=found["head"] if not shape.tied else _table(shape, tp),
+        head=_table(shape, tp) if shape.tied else found["head"],
     )
 
 
@@ -99,13 +100,13 @@ def _is_whole(t: Tensor) -> bool:
 def _place(t: Tensor) -> str:
     if t.component in ("embedding", "position_embedding", "vision"):
         return "front"
-    if t.name in ("lm_head", "lm_head.bias"):
+    if t.name == "lm_head":
         return "head"
-    if t.component == "lm_head" or t.name == "transform.bias":
+    if t.component == "lm_head" or t.name in ("lm_head.bias", "transform.bias"):
         return "behind"
     if t.component in ("experts", "shared_experts", "router") or t.routed or t.name == "router.bias":
         return "routed"
-    return "mlp" if t.component == "mlp" else "dense"
+    return "mlp" if t.component == "mlp" and not t.name.startswith("per_layer") else "dense"
 
 
 def _norms_outside(shape: Shape) -> tuple[Amount, Amount]:
