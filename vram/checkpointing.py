@@ -18,12 +18,12 @@ def extra_forwards(scenario: Scenario) -> float:
         return once
     if batch.recompute == "first":
         return compute.first_only(recomputed) * once if recomputed else 0
-    if batch.recompute == "selective" and batch.attention == "flash" and scenario.framework == "pytorch":
+    if batch.recompute == "selective" and batch.attention == "flash" and scenario.framework in ("pytorch", "deepspeed"):
         return compute.every_second_product(recomputed, shape.layers)
     if batch.recompute == "selective" and batch.attention == "eager":
         found = count_parameters(shape).components
         layer = sum(found.get(name, 0) for name in ("attention", "mlp")) / shape.layers
         return compute.core_attention_share(batch.seq, shape.heads * shape.channels, layer) * once
-    if batch.recompute == "selective" and scenario.framework == "pytorch":
+    if batch.recompute == "selective" and scenario.framework in ("pytorch", "deepspeed"):
         return compute.every_second_product(recomputed, shape.layers)
     return 0
