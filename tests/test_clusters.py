@@ -170,7 +170,64 @@ def test_experts_are_divided_by_ep_and_etp_and_their_states_by_their_own_group()
     assert states(found(link).stages[0]) == pytest.approx(wanted, rel=1e-6)
 
 
+# DeepSpeed
+
+
+@pytest.mark.parametrize(("zero", "wanted"), [(0, 16), (1, 4 + 12 / 8), (2, 2 + 14 / 8), (3, 16 / 8)])
+def test_zero_divides_16_bytes_stage_by_stage(zero, wanted):
+    link = f"framework=deepspeed&gpus=8&zero={zero}"
+    result = found(link)
+    held = by_group(result.worst.moments[-1].terms)
+    assert sum(held[name] for name in STATES) == pytest.approx(wanted * result.parameters, rel=1e-9)
+
+
+def test_a_step_makes_a_flat_16_bit_and_an_fp32_copy_of_its_share_of_the_gradients():
+    result = found("framework=deepspeed&gpus=8&zero=2")
+    step = sizes(result.worst.moments[-1].terms)["Optimizer step: flat gradients, and in FP32"]
+    assert step == pytest.approx(6 / 8 * result.parameters)
+
+
+def test_buckets_and_gathered_parameters_are_deepspeed_s_defaults():
+    def buffers(link):
+        return {
+            t.name: t.bytes
+            for moment in found(f"framework=deepspeed&{link}").worst.moments
+            if moment.name == "Backward of the last layer"
+            for t in moment.terms
+            if t.name.startswith("ZeRO")
+        }
+
+    assert buffers("gpus=8") == {}
+    assert buffers("gpus=8&zero=2") == {"ZeRO: bucket of gradients": 10**9}
+    both = {"ZeRO: bucket of gradients": 10**9, "ZeRO: gathered parameters": 2 * 10**9}
+    assert buffers("gpus=8&zero=3") == both
+
+
+def test_offload_puts_16_bytes_a_parameter_and_half_as_much_again_into_cpu_memory():
+    result = found("framework=deepspeed&gpus=8&zero=2&offload=optimizer")
+    assert sum(t.bytes for t in result.worst.host) == pytest.approx(1.5 * 16 / 8 * result.parameters)
+    held = by_group(result.worst.terms)
+    assert held["weights"] == 2 * result.parameters
+    assert held["gradients"] == held["optimizer"] == 0
+
+
+def test_bf16_pipelines_sum_gradients_in_fp32_on_every_gpu():
+    result = found("framework=deepspeed&gpus=16&pp=2&zero=1&model=llama-3-8b")
+    last = result.stages[-1]
+    phi = sizes(last.moments[0].terms)["Weights"] / 2
+    assert states(last) == pytest.approx(phi * (2 + 2 + 4 + 12 / 8))
+
+
 # Laws
+
+
+@given(small(counted=True))
+def test_with_one_micro_batch_the_stages_keep_what_one_gpu_keeps(scenario):
+    once = {"accum": 1, "vpp": 1, "recompute": "none", "offload_activations": False}
+    split = changed(scenario, **once)
+    one = changed(split, pp=1, gpus=scenario.layout.gpus // scenario.layout.pp)
+    parts, whole = sum(stage.saved for stage in estimate(split).stages), estimate(one).stages[0].saved
+    assert whole - whole // 2**40 <= parts <= whole + whole // 2**40 + 60 * scenario.layout.pp
 
 
 @given(st.sampled_from(CLUSTER).flatmap(lambda name: any_small(framework=name)))

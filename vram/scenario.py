@@ -263,7 +263,7 @@ DEFAULTS: dict[str, object] = {
 
 def sequence_parallel(framework: str, tp: int) -> bool:
     """Whether ``sp`` is on where nobody says: Megatron's recipes split the sequence wherever they split matrices."""
-    return framework == "megatron" and tp > 1
+    return framework == "megatron" and tp != 1
 
 
 _KEYS = {*DEFAULTS, *RULES, "shape"}

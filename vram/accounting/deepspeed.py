@@ -90,13 +90,14 @@ def _share(common: Common, part, layers: Layers, have) -> Share:
     scenario, rows = common.scenario, common.rows
     inputs = evaluate(N_("Token ids and labels"), "activations", size.final_per_token, rows.numbers, e=16)
     units, bucket = live(scenario, part.held), buckets(scenario)
+    with_head = live(scenario, part.held, common.found.table)
     resident = [*have.weights, *have.optimizer, inputs]
     full = resident + have.gradients
     # Stage 3 holds a buffer for its gradients' shards from the beginning.
     buffered = scenario.layout.zero == 3 and scenario.layout.shards > 1
     steady = full if scenario.batch.accum > 1 or buffered else resident
     around = rows.in_front + rows.tables + (rows.positions + rows.mask if layers.checkpoints else [])
-    forward = steady + around + units
+    forward = steady + around + with_head
     return Share(
         part=part,
         layers=layers,
@@ -104,7 +105,7 @@ def _share(common: Common, part, layers: Layers, have) -> Share:
         start=Moment(N_("Start of the step"), "forward", steady),
         recomputing=Bundle(forward + common.inside),
         forward=Bundle(forward + rows.behind + rows.output + common.ending),
-        loss=Bundle(steady + around + rows.behind + common.scoring + units + bucket),
+        loss=Bundle(steady + around + rows.behind + common.scoring + with_head + bucket),
         inside={
             late: [
                 Bundle((full if late else steady) + around + units + bucket + point.working) for point in common.points

@@ -99,12 +99,17 @@ def buckets(scenario: Scenario) -> list[Term]:
     return [evaluate(N_("ZeRO: bucket of gradients"), "buffers", states.bucket, {}, beta=beta, n_bucket=elements)]
 
 
-def live(scenario: Scenario, held: float) -> list[Term]:
-    """Stage 3: gathered parameters, of ``held`` on this GPU."""
+def live(scenario: Scenario, held: float, needed: float = 0) -> list[Term]:
+    """Stage 3: gathered parameters, of ``held`` on this GPU; those ``needed`` right now are gathered in any case.
+
+    References
+    ----------
+    .. [1] DeepSpeed, ``deepspeed/runtime/zero/partitioned_param_coordinator.py``: the limit is one of prefetching
+    """
     layout, recipe = scenario.layout, scenario.recipe
     if layout.zero < 3 or (layout.shards == 1 and layout.offload != "all"):
         return []
-    gathered = min(_facts()["max_live_parameters"]["elements"], held)
+    gathered = min(_facts()["max_live_parameters"]["elements"] + needed, held)
     kept = storage(recipe)
     beta = kept.weights if recipe.tuning == "full" else kept.base
     return [evaluate(N_("ZeRO: gathered parameters"), "buffers", states.live, {}, beta=beta, phi_live=gathered)]

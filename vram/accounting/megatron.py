@@ -60,7 +60,13 @@ class Share(NamedTuple):
 def notes(scenario: Scenario) -> list[Message]:
     """What Megatron-LM does otherwise than a reader may expect."""
     found = []
-    batch, layout, recipe = scenario.batch, scenario.layout, scenario.recipe
+    batch, layout, recipe, shape = scenario.batch, scenario.layout, scenario.recipe, scenario.model.shape
+    if shape.experts:
+        found.append(Message("Experts are counted as equally busy; those that get more tokens keep more for backward."))
+    if shape.softmax_share < 1:
+        found.append(Message("Layers without softmax attention are counted as if they had it."))
+    if batch.loss in ("chunked", "fused"):
+        found.append(Message("Megatron-LM computes the loss in one piece; it is counted as the fused cross-entropy."))
     if batch.recompute == "selective" and batch.attention == "flash":
         found.append(Message("FlashAttention already stores no scores, so selective recompute has nothing to save."))
     if layout.offload == "all":

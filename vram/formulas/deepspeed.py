@@ -72,7 +72,7 @@ def bucket(beta, n_bucket):
 
 
 def live(beta, phi_live):
-    """Stage 3: parameters that are gathered at once, up to stage3_max_live_parameters, 10⁹.
+    """Stage 3: parameters that are gathered at once: stage3_max_live_parameters, 10⁹, and what is needed right now.
 
     References
     ----------
