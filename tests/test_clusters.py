@@ -13,6 +13,7 @@ from test_laws import at_most, evaluated, shows, sizes
 
 from vram import Scenario, count_parameters, estimate
 from vram.accounting.ranks import Amount, on_stage, padded_vocabulary
+from vram.evidence import outcomes, summaries
 from vram.layout import stage_layers
 from vram.scenario import Layout
 from vram.shape import Shape
@@ -216,6 +217,19 @@ def test_bf16_pipelines_sum_gradients_in_fp32_on_every_gpu():
     last = result.stages[-1]
     phi = sizes(last.moments[0].terms)["Weights"] / 2
     assert states(last) == pytest.approx(phi * (2 + 2 + 4 + 12 / 8))
+
+
+# Measured runs
+
+
+@pytest.mark.parametrize(
+    ("framework", "quantity", "median", "high"),
+    [("megatron", "allocated", 0.016, 0.06), ("megatron", "reserved", 0.01, 0.04), ("deepspeed", "device", 0.08, 0.22)],
+)
+def test_estimates_stay_as_near_to_measured_runs_as_they_are(framework, quantity, median, high):
+    rows = summaries([o for o in outcomes(framework) if o.quantity == quantity])
+    assert rows[0].median <= median
+    assert rows[0].high <= high
 
 
 # Laws
