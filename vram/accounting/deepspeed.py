@@ -19,7 +19,7 @@ from ..terms import N_, Bundle, Moment, Stage, Term
 from . import instants, megatron, pytorch
 from .deepspeed_states import STEP, buckets, holdings, live
 from .formats import formats
-from .holdings import part_of
+from .holdings import Holdings, Part, part_of
 from .instants import Common, Layers, Share
 from .kept import evaluate, kept
 from .ranks import Amount
@@ -64,7 +64,8 @@ def _with_own_blocks(stage: Stage) -> Stage:
 
 def _standing(scenario: Scenario, numbers: dict[str, float], held: Amount, last: bool) -> list[Term]:
     """Buffers that stand for the whole step beside Megatron's layers."""
-    on_gpu = held.divided / scenario.layout.tp + held.replicated + held.experts / scenario.layout.ep
+    layout = scenario.layout
+    on_gpu = held.divided / layout.tp + held.replicated + held.experts / (layout.ep * layout.etp)
     return [megatron.workspaces(scenario), *buckets(scenario), *live(scenario, round(on_gpu))]
 
 
@@ -78,7 +79,8 @@ def _hugging_face(scenario: Scenario) -> Stage:
     common = instants.prepare(inner, held, kept(inner, held), sizes(shape))
     dense = shape.layers - shape.moe_layers
     part = part_of(scenario, shape.layers, dense, True, True)
-    amount = Amount(part.held, 0, 0)
+    experts = round(common.found.of_experts * shape.moe_layers)
+    amount = Amount(part.held - round(experts / scenario.layout.ep), 0, experts)
     tuned = Amount(part.trained, 0, 0) if trained(scenario).frozen else amount
     have = holdings(scenario, amount, tuned)
     layers = pytorch.layers_held(scenario, shape.layers, dense)
@@ -86,7 +88,8 @@ def _hugging_face(scenario: Scenario) -> Stage:
     return pytorch.stage_of(common, 0, share, have.host)
 
 
-def _share(common: Common, part, layers: Layers, have) -> Share:
+def _share(common: Common, part: Part, layers: Layers, have: Holdings) -> Share:
+    """What the moments of a step are put together from, as in PyTorch, with ZeRO's states and buffers."""
     scenario, rows = common.scenario, common.rows
     inputs = evaluate(N_("Token ids and labels"), "activations", size.final_per_token, rows.numbers, e=16)
     units, bucket = live(scenario, part.held), buckets(scenario)
