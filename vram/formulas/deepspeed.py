@@ -112,11 +112,13 @@ def own_blocks(M_step, M_before, M_live):
     return M_step + M_before - M_live
 
 
-def stage_outputs(e, n_flight, b, s, d_hidden, D_sp, D_cp):
+def stage_outputs(e, n_flight, b, s, d_hidden, D_tp, D_cp):
     """A pipeline stage's outputs, which wait for backward in its buffers, one for each micro-batch in flight.
+
+    Tensor-parallel GPUs keep a part each.
 
     References
     ----------
-    .. [1] DeepSpeed, ``deepspeed/runtime/pipe/engine.py``: pipe_buffers, outputs are used again in backward
+    .. [1] DeepSpeed, ``deepspeed/runtime/pipe/engine.py``: pipe_buffers, is_pipe_partitioned
     """
-    return e * n_flight * b * s * d_hidden / (D_sp * D_cp)
+    return e * n_flight * b * s * d_hidden / (D_tp * D_cp)

@@ -44,7 +44,7 @@ def held(beta, phi_divided, phi_replicated, D_tp):
 
     References
     ----------
-    .. [1] Megatron-LM, ``docs/source/api-guide/dist_optimizer.md``: theoretical memory, 18 bytes without sharding
+    .. [1] Megatron-LM, ``docs/api-guide/dist_optimizer.md``: theoretical memory, 18 bytes without sharding
     .. [2] Megatron-LM, ``megatron/core/tensor_parallel/layers.py``: matrices divided, norms and router replicated
     """
     return beta * (phi_divided / D_tp + phi_replicated)
@@ -65,7 +65,7 @@ def sharded(beta, phi_divided, phi_replicated, D_tp, N_shard):
 
     References
     ----------
-    .. [1] Megatron-LM, ``docs/source/api-guide/dist_optimizer.md``: 6 + 12/d bytes, in FP16 4 + 16/d
+    .. [1] Megatron-LM, ``docs/api-guide/dist_optimizer.md``: 6 + 12/d bytes, in FP16 4 + 16/d
     """
     return beta * (phi_divided / D_tp + phi_replicated) / N_shard
 
