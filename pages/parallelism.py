@@ -50,6 +50,9 @@ def show_controls() -> None:
         controls.steps("vpp", _("Chunks of layers per stage"), chunks, _("Interleaved pipeline schedule."))
         hybrid = _("Hybrid sharding: shards inside the group, copies between groups.")
         controls.steps("shard", _("GPUs in one sharding group"), ("all", *DEGREES), hybrid)
+        if scenario.model.shape.experts:
+            controls.steps("ep", _("Expert parallel"), DEGREES, _("GPUs that share the experts out."))
+            controls.steps("etp", _("Tensor parallel inside experts"), DEGREES, _("GPUs that share each expert."))
         machine = _("For offloading, the grid, and tensor parallelism in the table below.")
         controls.whole("per_node", _("GPUs per machine"), 8, machine)
 

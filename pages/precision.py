@@ -49,6 +49,9 @@ def show_controls() -> None:
     if scenario.framework != "textbook":
         fused = _("One kernel for the step; without it PyTorch's foreach makes a copy of a state.")
         controls.switch("fused", _("Fused optimizer step"), fused)
+    if scenario.framework == "megatron":
+        inside = _("Weight gradients are added to the FP32 sum inside the matrix product.")
+        controls.switch("grad_fusion", _("Fused gradient accumulation"), inside)
     formats = {"auto": _("automatic"), "bf16": "BF16 / FP16", "fp32": "FP32"}
     controls.choice("grads", _("Gradients held in"), formats, _("Automatic: as the weights."))
 
@@ -103,6 +106,14 @@ def show_precisions() -> None:
         "pytorch": _(
             "PyTorch's automatic mixed precision keeps FP32 weights, gradients and states, as FP32 training does; "
             "16-bit copies of the weights live only while they are used. They count as buffers."
+        ),
+        "deepspeed": _(
+            "DeepSpeed trains a 16-bit model, gradients in 16 bit too; ZeRO divides the FP32 master weights and "
+            "moments first, 12 of 16 bytes."
+        ),
+        "megatron": _(
+            "Megatron-LM sums BF16 gradients in FP32: 2 + 4 bytes stay on every GPU, and the distributed optimizer "
+            "shares the 12 of master weights and moments."
         ),
     }
     st.markdown(lessons[scenario.framework])

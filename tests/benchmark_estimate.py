@@ -23,6 +23,8 @@ LINKS = (
     "tuning=lora&gpus=8&zero=3&optimizer=adamw-8bit",
     "gpus=8&pp=4&vpp=2&accum=16",
     "gpus=64&tp=8&sp=1&cp=2&zero=2&offload=optimizer",
+    "framework=megatron&model=llama-3-70b&gpus=256&tp=8&pp=16&zero=1&accum=32",
+    "framework=deepspeed&model=llama-3-70b&gpus=64&zero=3&recompute=full",
 )
 
 

@@ -34,7 +34,7 @@ OTHERS = ("head_dim", "shape", "params")
 """Keys without a default."""
 
 CHOICES = {
-    "framework": "textbook",
+    "framework": "textbook deepspeed megatron",
     "precision": "fp32 bf16-mixed fp16-mixed bf16 fp8-mixed",
     "master": "auto 0",
     "grads": "auto fp32 bf16",

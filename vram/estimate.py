@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from . import presets
-from .accounting import pytorch, textbook
+from .accounting import deepspeed, megatron, pytorch, textbook
 from .errors import Message, quoted
 from .layout import gpus_per_node, stage_layers
 from .scenario import Scenario
@@ -15,7 +15,13 @@ from .terms import N_, Stage
 
 __all__ = ["VERDICTS", "Estimate", "estimate"]
 
-ACCOUNTINGS = {"pytorch": pytorch.assemble, "textbook": textbook.assemble}
+ACCOUNTINGS = {
+    "pytorch": pytorch.assemble,
+    "textbook": textbook.assemble,
+    "deepspeed": deepspeed.assemble,
+    "megatron": megatron.assemble,
+}
+NOTES = {"pytorch": pytorch.notes, "deepspeed": deepspeed.notes, "megatron": megatron.notes}
 
 VERDICTS = (N_("fits"), N_("tight"), N_("does not fit"))
 
@@ -191,8 +197,8 @@ def _notes(scenario: Scenario) -> list[Message]:
         )
     if layout.zero and layout.shards == 1:
         notes.append(Message("ZeRO shards between data-parallel GPUs; with one of them it changes nothing."))
-    if scenario.framework == "pytorch":
-        return notes + pytorch.notes(scenario)
+    if scenario.framework in NOTES:
+        return notes + NOTES[scenario.framework](scenario)
     if batch.recompute == "selective" and batch.attention == "flash":
         notes.append(Message("FlashAttention already stores no scores, so selective recompute has nothing to save."))
     return notes

@@ -11,7 +11,7 @@ from urllib.parse import parse_qsl, urlencode
 
 from . import presets
 from .errors import Message, ScenarioError, quoted
-from .scenario import DEFAULTS, RULES, SHAPE_KEYS, Scenario
+from .scenario import DEFAULTS, RULES, SHAPE_KEYS, Scenario, sequence_parallel
 from .shape import Shape, decode_shape
 
 __all__ = ["VERSION", "parse", "parse_pairs", "read", "spell", "spell_pairs"]
@@ -86,6 +86,7 @@ def spell_pairs(scenario: Scenario) -> dict[str, str]:
     # A shape that overrides cannot say goes whole, and then needs none of them.
     plain = values if "shape" in values else _fields(presets.model(scenario.model.preset).shape)
     usual = DEFAULTS | {key: plain[key] for key in SHAPE_KEYS}
+    usual["sp"] = sequence_parallel(scenario.framework, scenario.layout.tp)
     if "shape" in values:
         usual["model"] = "custom"
     return {

@@ -15,9 +15,21 @@ from .errors import Message, ScenarioError
 from .rules import Amount, Choice, Flag, Rule, Whole, WholeOrAll
 from .shape import Shape, decode_shape, encode_shape, nearest_divisors
 
-__all__ = ["DEFAULTS", "RULES", "SHAPE_KEYS", "Batch", "Hardware", "Layout", "Model", "Recipe", "Scenario", "View"]
+__all__ = [
+    "DEFAULTS",
+    "RULES",
+    "SHAPE_KEYS",
+    "Batch",
+    "Hardware",
+    "Layout",
+    "Model",
+    "Recipe",
+    "Scenario",
+    "View",
+    "sequence_parallel",
+]
 
-FRAMEWORKS = ("pytorch", "textbook")
+FRAMEWORKS = ("pytorch", "textbook", "deepspeed", "megatron")
 """The accountings that exist; the first is the default."""
 
 SHAPE_KEYS = (
@@ -249,6 +261,11 @@ DEFAULTS: dict[str, object] = {
 """What a key is where a link does not say it (shape fields: the preset's; ``sp``: the framework's habit)."""
 
 
+def sequence_parallel(framework: str, tp: int) -> bool:
+    """Whether ``sp`` is on where nobody says: Megatron's recipes split the sequence wherever they split matrices."""
+    return framework == "megatron" and tp != 1
+
+
 _KEYS = {*DEFAULTS, *RULES, "shape"}
 
 
@@ -358,6 +375,8 @@ class Scenario:
         preset = presets.model(str(given.get("model", "custom" if brought else DEFAULTS["model"])))
         if shape is None:
             shape = decode_shape(str(given["shape"])) if "shape" in given else preset.shape
+        framework = given.get("framework", FRAMEWORKS[0])
+        given.setdefault("sp", sequence_parallel(framework, given.get("tp", 1)))
         overrides = {key: given[key] for key in SHAPE_KEYS if key in given}
         changed = {key: value for key, value in overrides.items() if getattr(shape, key) != value}
         parts = {
@@ -365,7 +384,7 @@ class Scenario:
             for part, kind in _PARTS.items()
         }
         return cls(
-            framework=given.get("framework", FRAMEWORKS[0]),
+            framework=framework,
             model=Model(preset.id, replace(shape, **changed) if changed else shape, given.get("params")),
             **parts,
         )

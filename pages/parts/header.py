@@ -20,10 +20,11 @@ def show_header(pages: list, scenario: Scenario) -> None:
             for page in pages:
                 st.page_link(page, query_params=pairs)
         with st.container(horizontal=True, vertical_alignment="center", gap="small", width="content"):
-            with st.container(width=240):
+            with st.container(width=230):
                 controls.pick("gpu", _("GPU"), {id: gpu.name for id, gpu in presets.gpus().items()}, "", bare=True)
             titles = {id: presets.frameworks()[id]["title"] for id in FRAMEWORKS}
-            controls.choice("framework", _("Accounting"), titles, "", bare=True)
+            with st.container(width=150):
+                controls.pick("framework", _("Accounting"), titles, "", bare=True)
             controls.choice("unit", _("Unit"), {"GB": "GB", "GiB": "GiB"}, "", bare=True)
             _examples(pages)
 

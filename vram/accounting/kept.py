@@ -17,7 +17,7 @@ from .formats import Formats
 from .lora import adapted_inputs, adapter_rows, first_layer_lacks, frozen
 from .saved import ALL, SCORES, START, Saved
 
-__all__ = ["Kept", "Layer", "Row", "Stack", "evaluate", "ids", "kept"]
+__all__ = ["Kept", "Layer", "Row", "Stack", "evaluate", "ids", "kept", "names", "sorted_rows"]
 
 
 class Row(NamedTuple):
@@ -99,7 +99,7 @@ class Kept(NamedTuple):
 
 
 @lru_cache(maxsize=256)
-def _names(formula: Callable) -> tuple[str, ...]:
+def names(formula: Callable) -> tuple[str, ...]:
     """A formula's parameters."""
     code = formula.__code__
     return code.co_varnames[: code.co_argcount]
@@ -108,7 +108,7 @@ def _names(formula: Callable) -> tuple[str, ...]:
 def evaluate(name: str, group: str, formula: Callable, numbers: dict[str, float], **more: float) -> Term:
     """A term that picks its numbers from those of the scenario by their names."""
     known = numbers | more
-    picked = {symbol: known[symbol] for symbol in _names(formula)}
+    picked = {symbol: known[symbol] for symbol in names(formula)}
     return Term(name, group, formula, picked, math.ceil(formula(**picked)))
 
 
@@ -213,14 +213,21 @@ def kept(scenario: Scenario, held: Formats) -> Kept:
 
 def _layer(rows: list[Row], lacking: set[str]) -> Layer:
     """Sort rows by what decides for how many layers they are held."""
-    marked, sorts = [], {}
+    return sorted_rows(
+        [
+            row._replace(core=core, lacking=lacks) if core or lacks else row
+            for row in rows
+            for core, lacks in [(row.saved.formula in _CORE, row.saved.name in lacking)]
+        ]
+    )
+
+
+def sorted_rows(rows: list[Row]) -> Layer:
+    """A layer of rows that are marked already."""
+    sorts = {}
     for row in rows:
-        core, lacks = row.saved.formula in _CORE, row.saved.name in lacking
-        if core or lacks:
-            row = row._replace(core=core, lacking=lacks)
-        marked.append(row)
-        sorts.setdefault((row.saved.until, core, lacks, row.saved.part), []).append(row)
-    return Layer(tuple(marked), tuple(_sort(*key, same) for key, same in sorts.items()))
+        sorts.setdefault((row.saved.until, row.core, row.lacking, row.saved.part), []).append(row)
+    return Layer(tuple(rows), tuple(_sort(*key, same) for key, same in sorts.items()))
 
 
 def _alike(rows: list[Row]) -> Layer:
@@ -254,7 +261,7 @@ def _rows(saved, held: Formats, numbers: dict[str, float], shape: Shape, tp: int
         if replicated and row.formula is size.keys_values:
             row = row._replace(formula=size.keys_values_replicated)
         known = numbers | more | dict(row.numbers) if row.numbers else numbers | more
-        picked = {symbol: known[symbol] for symbol in _names(row.formula) if symbol not in ("e", "n_held")}
+        picked = {symbol: known[symbol] for symbol in names(row.formula) if symbol not in ("e", "n_held")}
         picked["e"] = e
         rows.append(Row(row, picked, row.formula(n_held=1, **picked)))
     return rows

@@ -10,7 +10,7 @@ from ..formulas import pytorch_states as states
 from ..scenario import Scenario
 from ..terms import N_, Moment, Term
 
-__all__ = ["facts", "reduction_pool", "terms"]
+__all__ = ["cached", "facts", "outside", "reduction_pool", "terms"]
 
 
 def terms(scenario: Scenario, peak: Moment, pool: Term | None = None) -> tuple[list[Term], list[Term]]:
@@ -19,25 +19,37 @@ def terms(scenario: Scenario, peak: Moment, pool: Term | None = None) -> tuple[l
     ``pool`` is what the stream that reduces gradients has held for itself; of
     it only that counts which is not alive at the peak anyway.
     """
-    workspace, part, context, communicator = facts(scenario.framework, scenario.hardware.gpu)
-    cached = [
+    workspace = facts(scenario.framework, scenario.hardware.gpu)[0]
+    held = [
         Term(N_("cuBLAS workspace"), "overhead", states.cublas_workspace, {"M_workspace": workspace}, workspace),
     ]
     if pool is not None:
         alive = sum([t.bytes for t in peak.terms if t.group == "gradients"])
         if pool.bytes > alive:
             numbers = pool.numbers | {"M_live": alive}
-            cached.append(Term(pool.name, "overhead", states.reduction_pool, numbers, pool.bytes - alive))
-    if part:
-        numbers = {"p": part, "M_live": peak.bytes}
-        size = math.ceil(states.percentage(**numbers))
-        cached.append(Term(N_("Allocator: cached and fragmented"), "overhead", states.percentage, numbers, size))
-    outside = [Term(N_("CUDA context"), "overhead", states.overhead, {"M_overhead": context}, context)]
+            held.append(Term(pool.name, "overhead", states.reduction_pool, numbers, pool.bytes - alive))
+    return held + cached(scenario, peak), outside(scenario)
+
+
+def cached(scenario: Scenario, peak: Moment) -> list[Term]:
+    """Blocks that the allocator has cached or fragmented."""
+    part = facts(scenario.framework, scenario.hardware.gpu)[1]
+    if not part:
+        return []
+    numbers = {"p": part, "M_live": peak.bytes}
+    size = math.ceil(states.percentage(**numbers))
+    return [Term(N_("Allocator: cached and fragmented"), "overhead", states.percentage, numbers, size)]
+
+
+def outside(scenario: Scenario) -> list[Term]:
+    """What lies outside the allocator: the CUDA context, and a communicator for each kind of group."""
+    _workspace, _part, context, communicator = facts(scenario.framework, scenario.hardware.gpu)
+    found = [Term(N_("CUDA context"), "overhead", states.overhead, {"M_overhead": context}, context)]
     groups = _groups(scenario)
     if groups:
         held = communicator * groups
-        outside.append(Term(N_("NCCL communicators"), "overhead", states.overhead, {"M_overhead": held}, held))
-    return cached, outside
+        found.append(Term(N_("NCCL communicators"), "overhead", states.overhead, {"M_overhead": held}, held))
+    return found
 
 
 def reduction_pool(scenario: Scenario, gradients: float, trained: float, root: float) -> Term | None:
@@ -59,7 +71,7 @@ def reduction_pool(scenario: Scenario, gradients: float, trained: float, root: f
 
 def _groups(scenario: Scenario) -> int:
     layout = scenario.layout
-    return sum(degree > 1 for degree in (layout.dp * layout.cp, layout.tp, layout.pp, layout.cp))
+    return sum(degree > 1 for degree in (layout.dp * layout.cp, layout.tp, layout.pp, layout.cp, layout.ep))
 
 
 @lru_cache(maxsize=256)

@@ -24,7 +24,7 @@ from .instants import Common, Layers, Share
 from .kept import evaluate, ids, kept
 from .sizes import sizes
 
-__all__ = ["assemble", "notes"]
+__all__ = ["assemble", "layers_held", "notes", "stage_of"]
 
 
 def notes(scenario: Scenario) -> list[Message]:
@@ -70,7 +70,7 @@ def assemble(scenario: Scenario) -> list[Stage]:
             part = part_of(scenario, *kind)
             have = holdings(scenario, held, part)
             known[kind] = instants.share(common, part, layers_held(scenario, n, plain), have, inputs), have.host
-        stages.append(_stage(common, stage, *known[kind]))
+        stages.append(stage_of(common, stage, *known[kind]))
     return stages
 
 
@@ -102,7 +102,8 @@ def layers_held(scenario: Scenario, n_stage: int, dense: int) -> Layers:
     return Layers(n - recomputed, 0, recomputed, min(recomputed, 1), *kinds)
 
 
-def _stage(common: Common, stage: int, share: Share, host: list[Term]) -> Stage:
+def stage_of(common: Common, stage: int, share: Share, host: list[Term]) -> Stage:
+    """One stage, all moments of its step."""
     scenario, rows, layers, part = common.scenario, common.rows, share.layers, share.part
     flying = in_flight(scenario.layout, stage, scenario.batch.accum)
     stored = instants.stored(common, share, flying)
