@@ -22,4 +22,6 @@ def extra_forwards(scenario: Scenario) -> float:
         found = count_parameters(shape).components
         layer = sum(found.get(name, 0) for name in ("attention", "mlp")) / shape.layers
         return compute.core_attention_share(batch.seq, shape.heads * shape.channels, layer) * once
+    if batch.recompute == "selective" and scenario.framework in ("pytorch", "deepspeed"):
+        return compute.every_second_product(recomputed, shape.layers)
     return 0
