@@ -5,7 +5,7 @@ import streamlit as st
 from pages.parts import state
 from pages.parts.browser import plot
 from pages.parts.charts import corridor
-from pages.parts.text import _, plain, table
+from pages.parts.text import _, counted, plain, table
 from vram import Scenario, ScenarioError, presets, shape_from_config
 from vram.evidence import MEASURES, Outcome, outcomes, summaries
 from vram.link import spell_pairs
@@ -69,7 +69,9 @@ def show_table(found: list[Outcome]) -> None:
     for row in summaries(found):
         title = presets.frameworks()[row.framework]["title"]
         if row.quantity in MEASURES:
-            errors = [f"{100 * value:.1f} %" for value in (row.median, row.high)] + [f"{100 * row.bias:+.1f} %"]
+            errors = [f"{100 * value:.1f}\u00a0%" for value in (row.median, row.high)] + [
+                f"{100 * row.bias:+.1f}\u00a0%"
+            ]
             rows.append([title, _(row.quantity), str(row.runs), *errors])
         else:
             wrong = _("{wrong} on the wrong side").format(wrong=row.wrong)
@@ -78,8 +80,9 @@ def show_table(found: list[Outcome]) -> None:
     table(head, rows, align="llrrrr")
     silent = [o for o in found if o.reason]
     if silent:
-        text = _("{n} more runs cannot be estimated yet: their framework or layout has no accounting here.")
-        st.markdown(text.format(n=len(silent)))
+        one = "{n} more run is a layout that no link can say: {runs}."
+        text = counted(one, "{n} more runs are layouts that no link can say: {runs}.", len(silent))
+        st.markdown(text.format(n=len(silent), runs=plain(", ".join(o.id for o in silent[:5]))))
 
 
 def show_run(found: list[Outcome]) -> None:
@@ -120,7 +123,7 @@ st.markdown(
 )
 everything = evaluated()
 filtered = show_filters(everything)
-left, right = st.columns([6, 5], gap="large")
+left, right = st.columns(2, gap="large")
 with left:
     show_scatter(filtered)
 with right:
