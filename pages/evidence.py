@@ -80,8 +80,11 @@ def show_table(found: list[Outcome]) -> None:
     table(head, rows, align="llrrrr")
     silent = [o for o in found if o.reason]
     if silent:
-        one = "{n} more run is a layout that no link can say: {runs}."
-        text = counted(one, "{n} more runs are layouts that no link can say: {runs}.", len(silent))
+        text = counted(
+            "{n} more run is a layout that no link can say: {runs}.",
+            "{n} more runs are layouts that no link can say: {runs}.",
+            len(silent),
+        )
         st.markdown(text.format(n=len(silent), runs=plain(", ".join(o.id for o in silent[:5]))))
 
 
