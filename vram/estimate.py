@@ -213,7 +213,7 @@ def _beyond_the_textbook(shape: Shape) -> list[Message]:
                 "All experts are stored; a token passes {k} of {experts}: activations count an FFN of width {width}.",
                 k=shape.top_k,
                 experts=shape.experts,
-                width=f"{round(shape.active_ffn):,}",
+                width=" / ".join(f"{width:,}" for width, _layers in shape.ffn_widths),
             )
         )
     if shape.softmax_share < 1:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from fractions import Fraction
+from typing import NamedTuple
 
 from ..formulas import activations, states
 from ..layout import Held, held, stage_layers
@@ -93,28 +94,54 @@ def _model_states(scenario: Scenario, kept: Storage, n_stage: int, uneven: bool)
     return weights + gradients + optimizer, []
 
 
+class Amounts(NamedTuple):
+    """Layers held, of them those with attention and those with scores; their FFN widths together; checkpoints."""
+
+    layers: int
+    attending: int | Fraction
+    scored: int | Fraction
+    widths: int | Fraction
+    checkpoints: int
+
+
+def _amounts(shape: Shape, n: Held, n_stage: int) -> Amounts:
+    """What the article's rows are multiplied with.
+
+    Of layers that are not attention the textbook has nothing to say; of
+    experts, those that compute a token count.
+    """
+    attention = ((1, shape.softmax_layers), (0, shape.layers - shape.softmax_layers))
+    return Amounts(
+        n.layers,
+        _fullest(n.layers, n_stage, attention),
+        _fullest(n.scored, n_stage, attention),
+        _fullest(n.layers, n_stage, shape.ffn_widths),
+        n.checkpoints,
+    )
+
+
 def _activations(scenario: Scenario, kept: Storage, stage: int, n_stage: int) -> tuple[list[Term], list[Term]]:
     """What forward keeps for backward: on the GPU, and (offloaded) in CPU memory."""
     n = held(scenario.batch, scenario.layout, stage, n_stage)
+    everything = _amounts(scenario.model.shape, n, n_stage)
     last = stage == scenario.layout.pp - 1
     if not scenario.batch.offload_activations:
-        return _rows(scenario, kept, n, last), []
-    here = Held(min(n.working, n.layers), min(n.working, n.scored), 0, n.working)
-    waiting = Held(n.layers - here.layers, n.scored - here.scored, n.checkpoints, 0)
+        return _rows(scenario, kept, everything, last), []
+    at_work = Held(min(n.working, n.layers), min(n.working, n.scored), 0, n.working)
+    here = _amounts(scenario.model.shape, at_work, n_stage)
+    waiting = Amounts(*(whole - part for whole, part in zip(everything, here, strict=True)))
     return _rows(scenario, kept, here, last), _rows(scenario, kept, waiting, False)
 
 
-def _rows(scenario: Scenario, kept: Storage, n: Held, last: bool) -> list[Term]:
+def _rows(scenario: Scenario, kept: Storage, n: Amounts, last: bool) -> list[Term]:
     """The article's rows, each for as many layers as are held."""
     shape, batch, layout = scenario.model.shape, scenario.batch, scenario.layout
     tokens = {"b": batch.batch, "s": batch.seq, "D_cp": layout.cp}
     whole = tokens | {"e": kept.activations, "d_hidden": shape.hidden, "D_sp": layout.tp if layout.sp else 1}
-    # Of layers that are not attention the textbook has nothing to say; of experts, those that compute a token count.
-    attending, scored = _whole(n.layers * shape.softmax_share), _whole(n.scored * shape.softmax_share)
     split = tokens | {"e": kept.activations, "D_tp": layout.tp}
-    width = _whole(shape.active_ffn)
-    attention = split | {"n_held": attending, "d_hidden": shape.hidden}
-    scores = tokens | {"n_held": scored, "n_head": shape.heads, "D_tp": layout.tp}
+    width = _whole(Fraction(n.widths, max(n.layers, 1)))
+    attention = split | {"n_held": n.attending, "d_hidden": shape.hidden}
+    scores = tokens | {"n_held": n.scored, "n_head": shape.heads, "D_tp": layout.tp}
 
     def row(name: str, formula: Callable, **numbers: float) -> Term:
         return term(name, "activations", formula, **numbers)
@@ -123,20 +150,20 @@ def _rows(scenario: Scenario, kept: Storage, n: Held, last: bool) -> list[Term]:
     if n.checkpoints:
         name = N_("Checkpoints: inputs of recomputed layers")
         rows.append(row(name, activations.checkpoints, n_ckpt=n.checkpoints, **whole))
-    if attending:
+    if n.attending:
         rows += [
-            row(N_("Attention: input of the norm"), activations.norm_input, n_held=attending, **whole),
-            row(N_("Attention: input of Q, K, V"), activations.qkv_input, n_held=attending, **whole),
+            row(N_("Attention: input of the norm"), activations.norm_input, n_held=n.attending, **whole),
+            row(N_("Attention: input of Q, K, V"), activations.qkv_input, n_held=n.attending, **whole),
             row(N_("Attention: queries"), activations.query, **attention),
             _key_value(shape, layout, attention),
         ]
-    if batch.attention == "eager" and scored:
+    if batch.attention == "eager" and n.scored:
         rows += [
             row(N_("Attention: scores"), activations.scores, e=kept.activations, **scores),
             row(N_("Attention: dropout mask"), activations.dropout_mask, **scores),
             row(N_("Attention: scores after dropout"), activations.dropped_scores, e=kept.activations, **scores),
         ]
-    if attending:
+    if n.attending:
         name = N_("Attention: input of the output projection")
         rows.append(row(name, activations.attention_output, **attention))
     if n.layers and width:
@@ -147,6 +174,24 @@ def _rows(scenario: Scenario, kept: Storage, n: Held, last: bool) -> list[Term]:
     if last:
         rows.append(row(N_("Behind the last layer"), activations.final, **whole))
     return rows
+
+
+def _fullest(n: int, n_stage: int, kinds: tuple[tuple[int, int], ...]) -> int | Fraction:
+    """The sum over ``n`` layers of a stage, taken to be the fullest of them, where layers differ.
+
+    ``kinds`` are (amount, layers of the model), the fullest first. A stage has
+    its share of each kind; more layers than it has are those of several micro-batches.
+    """
+    if len(kinds) == 1 or not kinds[1][1]:
+        return n * kinds[0][0]
+    share = Fraction(n_stage, sum(layers for _amount, layers in kinds))
+    whole, rest = divmod(n, n_stage)
+    total = whole * sum(amount * layers for amount, layers in kinds)
+    left = rest / share
+    for amount, layers in kinds:
+        total += amount * min(left, layers)
+        left = max(left - layers, 0)
+    return _whole(share * total)
 
 
 def _whole(number: Fraction) -> int | Fraction:

@@ -265,11 +265,12 @@ class Shape:
         return sum(kinds for (_, ffn), kinds in layer_letters(self) if ffn in "eb")
 
     @property
-    def active_ffn(self) -> Fraction:
-        """FFN width that computes a token, averaged over the layers: of experts, those it is sent to."""
-        experts = self.top_k * self.moe_ffn + self.shared_experts * (self.shared_ffn or self.moe_ffn)
-        widths = {"d": self.ffn, "D": 2 * self.ffn, "e": experts, "b": self.ffn + experts, "n": 0}
-        return Fraction(sum(widths[ffn] * count for (_, ffn), count in layer_letters(self)), self.layers)
+    def ffn_widths(self) -> tuple[tuple[int, int], ...]:
+        """FFN widths that compute a token, the widest first, each with how many layers have it.
+
+        Of experts those count that a token is sent to.
+        """
+        return _ffn_widths(self)
 
     @property
     def softmax_layers(self) -> int:
@@ -321,6 +322,16 @@ def layer_letters(shape: Shape) -> tuple[tuple[tuple[str, str], int], ...]:
         ffns = ffns.replace("e", "d")
     ffns = ffns[: shape.dense_layers].replace("e", "d") + ffns[shape.dense_layers :]
     return tuple(Counter(zip(mixers, ffns, strict=True)).items())
+
+
+@lru_cache(maxsize=4096)
+def _ffn_widths(shape: Shape) -> tuple[tuple[int, int], ...]:
+    experts = shape.top_k * shape.moe_ffn + shape.shared_experts * (shape.shared_ffn or shape.moe_ffn)
+    widths = {"d": shape.ffn, "D": 2 * shape.ffn, "e": experts, "b": shape.ffn + experts, "n": 0}
+    found: Counter[int] = Counter()
+    for (_, ffn), layers in layer_letters(shape):
+        found[widths[ffn]] += layers
+    return tuple(sorted(found.items(), reverse=True))
 
 
 def _repeated(word: str, length: int) -> str:
