@@ -24,6 +24,7 @@ def show_working(found: Estimate, groups: tuple[str, ...] = GROUPS) -> None:
     if not fold.open:
         return
     with fold:
+        _downloads(found)
         worst = found.worst
         moment = max(worst.moments, key=lambda m: sum(t.bytes for t in m.terms if t.group in groups))
         terms = [t for t in [*moment.terms, *worst.cached, *worst.context] if t.group in groups]
@@ -43,7 +44,6 @@ def show_working(found: Estimate, groups: tuple[str, ...] = GROUPS) -> None:
         if not terms and not moved:
             st.markdown(_("Nothing of this is kept in this scenario."))
         _symbols(terms + moved)
-        _downloads(found)
 
 
 def _step(term: Term) -> None:

@@ -290,6 +290,8 @@ def test_downloads_hold_the_estimate(page):
     visit(page, "/activations", link)
     found = estimate(Scenario.from_link(link))
     page.get_by_text("Show the working").click()
+    expect(page.locator(".katex").last).to_be_visible()
+    idle(page)
     with page.expect_download() as table:
         page.get_by_role("button", name="CSV").click()
     rows = list(csv.DictReader(io.StringIO(table.value.path().read_text(encoding="utf-8"))))
