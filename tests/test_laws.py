@@ -358,6 +358,14 @@ def test_every_displayed_formula_evaluates_to_its_bytes(scenario):
             assert working.sources
 
 
+@given(small())
+@settings(max_examples=20)
+def test_a_whole_fraction_is_written_as_the_number_it_is(scenario):
+    for term in estimate(scenario).stages[0].terms:
+        as_fractions = {k: Fraction(v) if isinstance(v, int) else v for k, v in term.numbers.items()}
+        assert work(term._replace(numbers=as_fractions)) == work(term)
+
+
 @each_formula
 def test_latex_has_no_internal_names(formula):
     from vram.working import expression

@@ -131,8 +131,9 @@ def _put_in(numbers: dict[str, float]) -> tuple[tuple[str, float], ...]:
 
 
 def _number(value: float) -> str:
-    if isinstance(value, Fraction) and value.denominator > 1:
-        return rf"\frac{{{value.numerator}}}{{{value.denominator}}}"
+    if isinstance(value, Fraction):
+        whole = value.denominator == 1
+        return _number(value.numerator) if whole else rf"\frac{{{value.numerator}}}{{{value.denominator}}}"
     return f"{value:,}".replace(",", "{,}") if isinstance(value, int) else significant(value)
 
 
