@@ -14,7 +14,7 @@ from typing import NamedTuple
 from .. import presets
 from ..errors import Message
 from ..formulas import megatron as size
-from ..layout import checkpoints_of, in_flight, stage_layers
+from ..layout import checkpoints_of, in_flight, stage_kinds
 from ..scenario import Scenario
 from ..states import trained
 from ..terms import N_, Bundle, Moment, Stage, Term
@@ -95,12 +95,7 @@ def pipeline(scenario: Scenario, states: Callable, standing: Callable, outputs: 
     numbers = numbers_of(scenario)
     common = Common(scenario, numbers, *layer_of(scenario, numbers), _points(scenario, numbers), outputs)
     stages, known = [], {}
-    # Layers without experts come first.
-    dense = shape.layers - shape.moe_layers
-    for stage, n in enumerate(stage_layers(shape.layers, layout.pp)):
-        plain = min(n, dense)
-        dense -= plain
-        kind = (n, plain, stage == 0, stage == layout.pp - 1)
+    for stage, kind in enumerate(stage_kinds(shape.layers, shape.layers - shape.moe_layers, layout.pp)):
         if kind not in known:
             known[kind] = _share(common, states, standing, *kind)
         stages.append(_stage(common, stage, known[kind]))

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from ..errors import Message
 from ..formulas import pytorch_activations as size
-from ..layout import checkpoints_of, in_flight, stage_layers
+from ..layout import checkpoints_of, in_flight, stage_kinds
 from ..scenario import Scenario
 from ..terms import N_, Moment, Stage, Term
 from . import instants, overheads
@@ -60,16 +60,11 @@ def assemble(scenario: Scenario) -> list[Stage]:
     common = instants.prepare(scenario, held, kept(scenario, held), sizes(shape))
     inputs = evaluate(N_("Token ids and labels"), "activations", size.final_per_token, common.rows.numbers, e=16)
     stages, known = [], {}
-    # Layers without experts come first.
-    dense = shape.layers - shape.moe_layers
-    for stage, n in enumerate(stage_layers(shape.layers, layout.pp)):
-        plain = min(n, dense)
-        dense -= plain
-        kind = (n, plain, stage == 0, stage == layout.pp - 1)
+    for stage, kind in enumerate(stage_kinds(shape.layers, shape.layers - shape.moe_layers, layout.pp)):
         if kind not in known:
             part = part_of(scenario, *kind)
             have = holdings(scenario, held, part)
-            known[kind] = instants.share(common, part, layers_held(scenario, n, plain), have, inputs), have.host
+            known[kind] = instants.share(common, part, layers_held(scenario, *kind[:2]), have, inputs), have.host
         stages.append(stage_of(common, stage, *known[kind]))
     return stages
 
