@@ -169,7 +169,7 @@ def _notes(scenario: Scenario) -> list[Message]:
                 held=held,
             )
         )
-    layers = stage_layers(shape.layers, layout.pp)
+    layers = stage_layers(shape.layers, layout.pp, layout.vpp)
     if len(set(layers)) > 1:
         notes.append(
             Message(

@@ -12,18 +12,19 @@ from .scenario import Batch, Layout
 __all__ = ["Held", "checkpoints_of", "gpus_per_node", "held", "in_flight", "stage_kinds", "stage_layers"]
 
 
-def stage_layers(layers: int, pp: int) -> tuple[int, ...]:
-    """Layers of each pipeline stage, as even as possible; the first stages take what is left over."""
-    each, more = divmod(layers, pp)
-    return (each + 1,) * more + (each,) * (pp - more)
+def stage_layers(layers: int, pp: int, vpp: int = 1) -> tuple[int, ...]:
+    """Layers of each pipeline stage; chunks are as even as possible, and the first take what is left over."""
+    each, more = divmod(layers, pp * vpp)
+    chunks = (each + 1,) * more + (each,) * (pp * vpp - more)
+    return tuple(sum(chunks[stage::pp]) for stage in range(pp))
 
 
-def stage_kinds(layers: int, dense: int, pp: int) -> Iterator[tuple[int, int, bool, bool]]:
+def stage_kinds(layers: int, dense: int, pp: int, vpp: int) -> Iterator[tuple[int, int, bool, bool]]:
     """Of each stage its layers, those of them without experts (which come first), and whether it is first or last.
 
     Stages with the same answer hold the same memory, save for the micro-batches in flight.
     """
-    for stage, n in enumerate(stage_layers(layers, pp)):
+    for stage, n in enumerate(stage_layers(layers, pp, vpp)):
         plain = min(n, dense)
         dense -= plain
         yield n, plain, stage == 0, stage == pp - 1

@@ -24,6 +24,7 @@ from .saved import (
     MIXED,
     NORM,
     OUT,
+    PARTIAL,
     QKV,
     SAME,
     START,
@@ -327,8 +328,10 @@ def compiled(rows: tuple[Saved, ...], stream: int) -> tuple[Saved, ...]:
     return tuple(found)
 
 
-def selected(shape: Shape, kernel: str) -> tuple[Saved, ...]:
+def selected(shape: Shape, kernel: str, divided: bool) -> tuple[Saved, ...]:
     """What selective checkpointing keeps beside a layer's input: attention, and every second matrix product.
+
+    ``divided`` by tensor parallelism, it also keeps what attention and FFN have after their GPUs' parts are added up.
 
     References
     ----------
@@ -337,10 +340,12 @@ def selected(shape: Shape, kernel: str) -> tuple[Saved, ...]:
     """
     wanted = {row.name: row for row in block_of(shape)[0].attention[kernel]}
     found = [wanted[name]._replace(name=also) for name, also in _SELECTED.items() if name in wanted]
-    inner = Saved(N_("Checkpoints: first results of the FFN"), size.inner, SAME)
-    if not shape.gated:
-        return (*found, inner)
-    return (*found, inner, Saved(N_("Checkpoints: results of the FFN"), size.hidden, SAME))
+    found.append(Saved(N_("Checkpoints: first results of the FFN"), size.inner, SAME))
+    if shape.gated:
+        found.append(Saved(N_("Checkpoints: results of the FFN"), size.hidden, SAME, PARTIAL))
+    if divided:
+        found.append(Saved(N_("Checkpoints: sums of the tensor-parallel parts"), size.hidden, (8, 4, 4)))
+    return tuple(found)
 
 
 _SELECTED = {

@@ -19,7 +19,7 @@ from .holdings import Part, sharded
 from .kept import evaluate
 from .sizes import Sizes
 
-__all__ = ["gathered", "last_gradients", "unreduced"]
+__all__ = ["gathered", "last_gradients", "summed_whole", "unreduced"]
 
 
 def gathered(scenario: Scenario, held: Formats, part: Part, found: Sizes, moment: str) -> list[Term]:
@@ -45,6 +45,22 @@ def gathered(scenario: Scenario, held: Formats, part: Part, found: Sizes, moment
     beta = {"int8": 1, "int4": 0.52, "nf4": 0.5625, "nf4-dq": 0.516}.get(held.base, beta)
     name = N_("FSDP: layers gathered")
     return [*terms, evaluate(name, "buffers", states.gathered, numbers, beta=beta, phi_unit=found.of_layer * layers)]
+
+
+def summed_whole(scenario: Scenario, held: Formats, part: Part) -> list[Term]:
+    """Pipelines reduce gradients once a step: until then each GPU sums its micro-batches' whole ones.
+
+    References
+    ----------
+    .. [1] PyTorch, ``torch/distributed/pipelining/stage.py``: backward_maybe_with_nosync
+    .. [2] PyTorch, ``torch/distributed/fsdp/_fully_shard/_fsdp_param.py``: to_accumulated_grad_if_needed
+    """
+    layout = scenario.layout
+    if not sharded(layout) or held.base or layout.pp == 1 or scenario.batch.accum == 1:
+        return []
+    name = N_("FSDP: sums of whole gradients, reduced at the end of the step")
+    reduced = 2 if scenario.recipe.precision == "bf16" else 4
+    return [evaluate(name, "gradients", states.gathered, {"D_tp": layout.tp}, beta=reduced, phi_unit=part.trained)]
 
 
 def unreduced(scenario: Scenario, held: Formats, found: Sizes) -> list[Term]:

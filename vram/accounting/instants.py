@@ -13,7 +13,7 @@ from ..terms import N_, Bundle, Moment, Term
 from . import loss, overheads
 from .blocks import NORM_INPUT
 from .formats import Formats
-from .gathering import gathered, last_gradients, unreduced
+from .gathering import gathered, last_gradients, summed_whole, unreduced
 from .holdings import Holdings, Part, sharded
 from .kept import Kept, Stack, evaluate
 from .saved import ACTIVATION, ALL, FP32, SCORES
@@ -116,8 +116,9 @@ def prepare(scenario: Scenario, held: Formats, rows: Kept, found: Sizes) -> Comm
 def share(common: Common, part: Part, layers: Layers, have: Holdings, inputs: Term) -> Share:
     """Evaluate what does not depend on the micro-batches in flight."""
     scenario, held, rows, found = common.scenario, common.held, common.rows, common.found
-    resident = [*have.weights, *have.optimizer, *_buckets(scenario, held, part), inputs]
-    steady = resident + have.gradients if scenario.batch.accum > 1 else resident
+    resident = [*have.weights, *have.optimizer, *_buckets(scenario, held, part), *_received(common, part), inputs]
+    sums = summed_whole(scenario, held, part)
+    steady = resident + (sums or have.gradients) if scenario.batch.accum > 1 else resident
     edges = rows.in_front if part.first else []
     around = edges + rows.tables + (rows.positions + rows.mask if layers.checkpoints else [])
     cached, later = _copies(common, part, layers)
@@ -137,7 +138,7 @@ def share(common: Common, part: Part, layers: Layers, have: Holdings, inputs: Te
         loss=Bundle(steady + around + behind + common.scoring + later + units),
         inside={
             late: [
-                Bundle(resident + _made(common, part, layers, have, point, late) + inside + point.working)
+                Bundle(resident + _made(common, part, layers, have, sums, point, late) + inside + point.working)
                 for point in common.points
             ]
             for late in (False, True)
@@ -157,12 +158,14 @@ def stored(common: Common, share: Share, flying: int) -> list[Stack]:
         (flying * layers.whole if sort.core and layers.selective else held[sort.part]) - (first if sort.lacking else 0)
         for sort in rows.layer.sorts
     ]
-    return [Stack(rows.layer, counts), Stack(rows.checkpoint, [flying * layers.checkpoints])]
+    checkpoints = flying * layers.checkpoints - _arrived(common, share, flying)
+    return [Stack(rows.layer, counts), Stack(rows.checkpoint, [checkpoints])]
 
 
 def moments(common: Common, share: Share, flying: int, kept: list[Stack]) -> list[Moment]:
     """All instants of one stage's step, in their order; ``kept`` is what its layers keep on the GPU."""
-    found = [share.start]
+    found, waiting = [share.start], _waiting(common, share.part, flying)
+    kept = [*kept, *waiting]
     if share.layers.checkpoints:
         found.append(Moment(N_("Forward of the last layer"), "forward", [share.recomputing, *kept]))
     if share.part.last:
@@ -175,24 +178,50 @@ def moments(common: Common, share: Share, flying: int, kept: list[Stack]) -> lis
     # In the last layer all others are still held; in the first one almost all gradients exist.
     for name, late in ((N_("Backward of the last layer"), False), (N_("Backward of the first layer"), True)):
         inside = [
-            Moment(name, "backward", [fixed, *_working_set(common, share.layers, flying, point, late)])
+            Moment(name, "backward", [fixed, *_working_set(common, share, flying, point, late), *waiting])
             for fixed, point in zip(share.inside[late], common.points, strict=True)
         ]
         found.append(max(inside, key=_bytes))
-    ending: list = [share.ending]
+    ending: list = [share.ending, *_waiting(common, share.part, flying - 1)]
     if flying > 1 and not common.offloaded:
         layers, held = share.layers, [(flying - 1) * n for n in share.layers.keeps]
         counts = [0 if sort.core and layers.selective else held[sort.part] for sort in common.rows.layer.sorts]
         ending.append(Stack(common.rows.layer, counts))
-        ending.append(Stack(common.rows.checkpoint, [(flying - 1) * layers.checkpoints]))
+        checkpoints = (flying - 1) * layers.checkpoints - _arrived(common, share, flying - 1)
+        ending.append(Stack(common.rows.checkpoint, [checkpoints]))
     return [*found, Moment(N_("End of backward"), "backward", ending), share.optimizer]
 
 
 _bytes = attrgetter("bytes")
 
 
-def _working_set(common: Common, layers: Layers, flying: int, point: Point, late: bool) -> list[Stack]:
+def _received(common: Common, part: Part) -> list[Term]:
+    """A stage's buffers to receive in, for each micro-batch of the step: activations, and gradients of its outputs."""
+    layout, accum = common.scenario.layout, common.scenario.batch.accum
+    buffers = accum * (2 * layout.vpp - part.first - part.last)
+    return _handed_on(common, N_("Pipeline: buffers to receive in"), buffers) if layout.pp > 1 else []
+
+
+def _waiting(common: Common, part: Part, flying: int) -> list[Term]:
+    """A stage's outputs, until their backward."""
+    return [] if part.last else _handed_on(common, N_("Pipeline: outputs that wait for backward"), flying)
+
+
+def _handed_on(common: Common, name: str, n: int) -> list[Term]:
+    if not n:
+        return []
+    e = common.held.stream
+    return [evaluate(name, "buffers", size.between_stages, common.rows.numbers, e=e, n_held=n)]
+
+
+def _arrived(common: Common, share: Share, flying: int) -> int:
+    """Checkpoints that are the buffers they were received in: of a stage's first layer, for each micro-batch."""
+    return flying if share.layers.checkpoints and not share.part.first and not common.offloaded else 0
+
+
+def _working_set(common: Common, share: Share, flying: int, point: Point, late: bool) -> list[Stack]:
     """Layers held at an instant inside one layer's backward: that one in part, others whole, checkpoints."""
+    layers = share.layers
     segment = max(layers.segment, 1)
     # The layer at work is one with experts where there are any, the fuller kind.
     own = (1, 0, 1) if layers.experts else (1, 1, 0)
@@ -208,6 +237,7 @@ def _working_set(common: Common, layers: Layers, flying: int, point: Point, late
         checkpoints = min(checkpoints, 1)
     if common.shared and layers.segment:
         checkpoints -= 1
+    checkpoints = max(checkpoints - _arrived(common, share, flying), 0)
     bare = layers.selective and not layers.whole
     counts = [
         (0 if bare and sort.core else others[sort.part]) + (own[sort.part] if sort.until <= point.until else 0)
@@ -227,8 +257,10 @@ def _shared(held: Formats, rows: Kept) -> bool:
     return same or len(rows.checkpoint.rows) > 1
 
 
-def _made(common: Common, part: Part, layers: Layers, have: Holdings, point: Point, late: bool) -> list[Term]:
-    """Gradients made so far, and the copies of weights that are still needed."""
+def _made(
+    common: Common, part: Part, layers: Layers, have: Holdings, sums: list[Term], point: Point, late: bool
+) -> list[Term]:
+    """Gradients made so far, or their ``sums``, and the copies of weights that are still needed."""
     held, found, scenario = common.held, common.found, common.scenario
     segment = max(layers.segment, 1)
     ahead = point.ahead + found.of_linear * (segment - 1)
@@ -236,8 +268,8 @@ def _made(common: Common, part: Part, layers: Layers, have: Holdings, point: Poi
         ahead += found.of_linear * (part.layers - 1)
     # Of a frozen base only an FP32 one is cast.
     copies = _copied(common, ahead) if held.autocast and held.base in ("", "fp32") else []
-    if not have.gradients or scenario.batch.accum > 1:
-        return have.gradients + copies
+    if sums or not have.gradients or scenario.batch.accum > 1:
+        return (sums or have.gradients) + copies
     above = (part.layers - segment) * found.of_layer if late else 0
     phi = above + point.done + part.head + (found.last if part.last else 0)
     if held.base:

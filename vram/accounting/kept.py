@@ -15,7 +15,7 @@ from ..terms import N_, Term
 from .blocks import Block, block_of, compiled, kernel_of, selected
 from .formats import Formats
 from .lora import adapted_inputs, adapter_rows, first_layer_lacks, frozen
-from .saved import ALL, SCORES, START, Saved
+from .saved import ALL, HEAD, PARTIAL, QKV, SCORES, START, UP, Saved
 
 __all__ = ["Kept", "Layer", "Row", "Stack", "evaluate", "ids", "kept", "names", "sorted_rows"]
 
@@ -182,11 +182,14 @@ def kept(scenario: Scenario, held: Formats) -> Kept:
     layer = _layer(_rows(rows, held, numbers, shape, scenario.layout.tp), lacking)
     inputs = (_CHECKPOINT._replace(bytes=(held.stream,) * 3),)
     if batch.recompute == "selective" and batch.attention == "flash":
-        inputs += selected(shape, kernel)
+        inputs += selected(shape, kernel, scenario.layout.tp > 1)
     checkpoint = _alike(_rows([(row, {}) for row in inputs], held, numbers, shape, scenario.layout.tp))
+    final = block.final if full else frozen(block.final, held)
+    if numbers["D_sp"] > 1:
+        final = [r._replace(formula=size.final_gathered) if r.why == HEAD else r for r in final]
     behind = [
         evaluate(row.name, "output" if row.formula is loss.logits else "activations", row.formula, numbers, e=e)
-        for row in (block.final if full else frozen(block.final, held))
+        for row in final
         if (e := row.bytes[held.arithmetic])
     ]
     tables = []
@@ -260,6 +263,8 @@ def _rows(saved, held: Formats, numbers: dict[str, float], shape: Shape, tp: int
             continue
         if replicated and row.formula is size.keys_values:
             row = row._replace(formula=size.keys_values_replicated)
+        if numbers["D_sp"] > 1 and row.formula is size.hidden and row.why in (QKV, UP, PARTIAL):
+            row = row._replace(formula=size.gathered_hidden)
         known = numbers | more | dict(row.numbers) if row.numbers else numbers | more
         picked = {symbol: known[symbol] for symbol in names(row.formula) if symbol not in ("e", "n_held")}
         picked["e"] = e

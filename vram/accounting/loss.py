@@ -26,6 +26,9 @@ def end_of_forward(scenario: Scenario, held: Formats, numbers: dict[str, float])
     if way == "full":
         e = 4 if single else 6
         found.append(evaluate(N_("Logits, and their FP32 copy"), "output", loss.logits, numbers, e=e))
+        if scenario.layout.tp > 1:
+            name = N_("Logits less their maximum, before the log-softmax")
+            found.append(evaluate(name, "output", loss.logits, numbers, e=4))
     elif way == "chunked":
         found.append(_chunk(numbers))
     elif way == "fused":
@@ -36,6 +39,9 @@ def end_of_forward(scenario: Scenario, held: Formats, numbers: dict[str, float])
 def start_of_backward(scenario: Scenario, numbers: dict[str, float]) -> list[Term]:
     """What the first operations of backward hold besides what forward kept."""
     way = scenario.batch.loss
+    if way == "full" and scenario.layout.tp > 1:
+        name = N_("Gradient of the logits: targets, exponentials, their sum")
+        return [evaluate(name, "output", loss.logits, numbers, e=12)]
     if way == "full":
         name = N_("Gradients of the log-softmax and of the FP32 logits")
         return [evaluate(name, "output", loss.logits, numbers, e=8)]

@@ -95,7 +95,7 @@ def pipeline(scenario: Scenario, states: Callable, standing: Callable, outputs: 
     numbers = numbers_of(scenario)
     common = Common(scenario, numbers, *layer_of(scenario, numbers), _points(scenario, numbers), outputs)
     stages, known = [], {}
-    for stage, kind in enumerate(stage_kinds(shape.layers, shape.layers - shape.moe_layers, layout.pp)):
+    for stage, kind in enumerate(stage_kinds(shape.layers, shape.layers - shape.moe_layers, layout.pp, layout.vpp)):
         if kind not in known:
             known[kind] = _share(common, states, standing, *kind)
         stages.append(_stage(common, stage, known[kind]))

@@ -24,7 +24,7 @@ def terms(scenario: Scenario, peak: Moment, pool: Term | None = None) -> tuple[l
         Term(N_("cuBLAS workspace"), "overhead", states.cublas_workspace, {"M_workspace": workspace}, workspace),
     ]
     if pool is not None:
-        alive = sum([t.bytes for t in peak.terms if t.group == "gradients"])
+        alive = sum([t.bytes for t in peak.terms if t.group == "gradients" and "N_shard" in t.numbers])
         if pool.bytes > alive:
             numbers = pool.numbers | {"M_live": alive}
             held.append(Term(pool.name, "overhead", states.reduction_pool, numbers, pool.bytes - alive))

@@ -45,7 +45,8 @@ def notes(scenario: Scenario) -> list[Message]:
         )
         found.append(Message(text))
     if recipe.precision == "fp8-mixed":
-        found.append(Message("FP8 matrix products are counted as BF16; their 8-bit copies are not counted yet."))
+        text = "FP8 as torchao's: inputs and weights are kept in 16 bit, 8-bit copies live for one matrix product."
+        found.append(Message(text))
     return found
 
 
@@ -60,7 +61,7 @@ def assemble(scenario: Scenario) -> list[Stage]:
     common = instants.prepare(scenario, held, kept(scenario, held), sizes(shape))
     inputs = evaluate(N_("Token ids and labels"), "activations", size.final_per_token, common.rows.numbers, e=16)
     stages, known = [], {}
-    for stage, kind in enumerate(stage_kinds(shape.layers, shape.layers - shape.moe_layers, layout.pp)):
+    for stage, kind in enumerate(stage_kinds(shape.layers, shape.layers - shape.moe_layers, layout.pp, layout.vpp)):
         if kind not in known:
             part = part_of(scenario, *kind)
             have = holdings(scenario, held, part)
@@ -84,11 +85,12 @@ def _states_only(scenario: Scenario, have: Holdings, stage: int) -> Stage:
 def layers_held(scenario: Scenario, n_stage: int, dense: int) -> Layers:
     """How a stage's layers are held: whole, but for their attention core, or as checkpoints."""
     batch, layout = scenario.batch, scenario.layout
-    n = n_stage // layout.vpp
+    n = -(-n_stage // layout.vpp)
     recomputed = 0
     if batch.recompute != "none":
         recomputed = n if batch.recompute_layers == "all" else min(batch.recompute_layers // layout.vpp, n)
-    kinds = (n_stage - dense) // layout.vpp, dense // layout.vpp
+    routed = -(-(n_stage - dense) // layout.vpp)
+    kinds = routed, n - routed
     if batch.recompute != "selective":
         return Layers(n - recomputed, 0, *checkpoints_of(batch.recompute, recomputed), *kinds)
     if batch.attention == "eager":

@@ -10,17 +10,10 @@ __all__ = ["Saved"]
 FP32, HALF, MIXED = range(3)
 """The arithmetic: all FP32; all 16-bit; autocast over FP32. They index ``Saved.bytes``."""
 
-ALWAYS, NORM, QKV, OUT, UP, DOWN, HEAD, EMBEDDING = (
-    "always",
-    "norm",
-    "qkv",
-    "out",
-    "up",
-    "down",
-    "head",
-    "embedding",
-)
+ALWAYS, NORM, QKV, OUT, UP, DOWN, HEAD = ("always", "norm", "qkv", "out", "up", "down", "head")
 """Why a tensor is kept: an operation's backward needs it whatever is trained, or only a weight's gradient does."""
+PARTIAL = "partial"
+"""Kept by a checkpoint as a product made it, before tensor-parallel GPUs add their parts up."""
 
 SCORES, ACTIVATION, START = range(3)
 """How far into the layer's backward it lives: to the softmax of the scores, to the FFN's activation, to the start."""

@@ -15,9 +15,12 @@ reference implementation (transformers 5.24, torch 2.13) was recorded with
 from __future__ import annotations
 
 __all__ = [
+    "between_stages",
+    "final_gathered",
     "final_hidden",
     "final_per_token",
     "final_scale",
+    "gathered_hidden",
     "hidden",
     "inner",
     "inputs",
@@ -46,6 +49,20 @@ def hidden(e, n_held, b, s, d_hidden, D_sp, D_cp):
     .. [2] PyTorch, ``tools/autograd/derivatives.yaml``: mul, rsqrt, mm keep their inputs
     """
     return e * n_held * b * s * d_hidden / (D_sp * D_cp)
+
+
+def gathered_hidden(e, n_held, b, s, d_hidden, D_cp):
+    """Inputs of matrix products that tensor-parallel GPUs divide by columns: whole on each of them, e·n·b·s·d_hidden.
+
+    With sequence parallelism each GPU has a part of the tokens; the products
+    need all, and autograd keeps what was gathered.
+
+    References
+    ----------
+    .. [1] PyTorch, ``torch/distributed/tensor/parallel/style.py``: PrepareModuleInput, Shard(1) to Replicate
+    .. [2] torchtitan, ``models/llama3/infra/parallelize.py``: apply_tp
+    """
+    return e * n_held * b * s * d_hidden / D_cp
 
 
 def per_token(e, n_held, b, s, D_sp, D_cp):
@@ -208,6 +225,29 @@ def final_hidden(e, b, s, d_hidden, D_sp, D_cp):
     .. [1] transformers 5.24, ``models/llama/modeling_llama.py``: ``LlamaModel.norm``, ``lm_head``; measured
     """
     return e * b * s * d_hidden / (D_sp * D_cp)
+
+
+def final_gathered(e, b, s, d_hidden, D_cp):
+    """The output head's input where tensor-parallel GPUs divide the vocabulary: whole on each of them, e·b·s·d_hidden.
+
+    References
+    ----------
+    .. [1] torchtitan, ``models/llama3/infra/parallelize.py``: apply_tp, output: ColwiseParallel of Shard(1) inputs
+    """
+    return e * b * s * d_hidden / D_cp
+
+
+def between_stages(e, n_held, b, s, d_hidden, D_sp, D_cp):
+    """What pipeline stages hand on, for so many micro-batches: e·n·b·s·d_hidden.
+
+    A stage has a buffer to receive in for every micro-batch of the step, for
+    activations and for their gradients, and keeps its outputs until their backward.
+
+    References
+    ----------
+    .. [1] PyTorch, ``torch/distributed/pipelining/stage.py``: args_recv_info, grad_recv_info, fwd_cache
+    """
+    return e * n_held * b * s * d_hidden / (D_sp * D_cp)
 
 
 def final_per_token(e, b, s, D_cp):

@@ -16,12 +16,16 @@ def logits(e, b, s, n_vocab, D_tp, D_cp):
     The plain loss keeps the FP32 log-softmax (4); the end of forward holds the
     16-bit logits and their FP32 copy besides (6; 4 more where logits are FP32),
     the start of backward the gradients of the log-softmax and of the FP32
-    logits (8): 12 bytes a logit at the fullest instant.
+    logits (8): 12 bytes a logit at the fullest instant. Where GPUs share the
+    vocabulary, log-softmax and its backward are written out in single
+    operations: 16 bytes.
 
     References
     ----------
     .. [1] transformers 5.24, ``loss/loss_utils.py``: ``ForCausalLMLoss`` (logits upcast to FP32); measured
     .. [2] PyTorch, ``tools/autograd/derivatives.yaml``: _log_softmax keeps its result
+    .. [3] PyTorch, ``torch/distributed/tensor/parallel/loss.py``: _log_softmax (shifted logits, their exponentials),
+       _nll_loss_and_log_softmax_backward (its argument, zeros_like of it, exponentials, their sum)
     """
     return e * b * s * n_vocab / (D_tp * D_cp)
 
