@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from . import presets
 from .accounting import deepspeed, megatron, pytorch, textbook
 from .errors import Message, quoted
-from .layout import gpus_per_node, stage_layers
+from .layout import gpus_per_node, layers_by_stage
 from .scenario import Scenario
 from .shape import Shape
 from .states import trained
@@ -169,8 +169,11 @@ def _notes(scenario: Scenario) -> list[Message]:
                 held=held,
             )
         )
-    layers = stage_layers(shape.layers, layout.pp, layout.vpp)
-    if len(set(layers)) > 1:
+    layers = layers_by_stage(scenario)
+    if layers[0] < max(layers):
+        text = "Embedding and head count as a layer each: first and last stage hold {least} layers, others {most}."
+        notes.append(Message(text, least=layers[0], most=max(layers)))
+    elif len(set(layers)) > 1:
         notes.append(
             Message(
                 "{pp} stages do not divide {layers} layers: the first {more} hold {most}, the others {least}.",

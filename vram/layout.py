@@ -7,27 +7,54 @@ from collections.abc import Iterator
 from functools import lru_cache
 from typing import NamedTuple
 
-from .scenario import Batch, Layout
+from .scenario import Batch, Layout, Scenario
 
-__all__ = ["Held", "checkpoints_of", "gpus_per_node", "held", "in_flight", "stage_kinds", "stage_layers"]
+__all__ = [
+    "Held",
+    "checkpoints_of",
+    "gpus_per_node",
+    "held",
+    "in_flight",
+    "layers_by_stage",
+    "stage_kinds",
+    "stage_layers",
+]
 
 
-def stage_layers(layers: int, pp: int, vpp: int = 1) -> tuple[int, ...]:
-    """Layers of each pipeline stage; chunks are as even as possible, and the first take what is left over."""
+def stage_layers(layers: int, pp: int, vpp: int = 1, ends: bool = False) -> tuple[int, ...]:
+    """Layers of each pipeline stage; chunks are as even as possible, and the first take what is left over.
+
+    With ``ends`` embedding and output head count as a layer each, where that comes out even and layers alone do not.
+
+    References
+    ----------
+    .. [1] Megatron-DeepSpeed, ``megatron/model/gpt_model.py``: pp_partition_method type:transformer|embedding
+    """
+    each, more = divmod(layers + 2, pp)
+    if ends and layers % pp and not more and each > 1:
+        return (each - 1, *(each,) * (pp - 2), each - 1)
     each, more = divmod(layers, pp * vpp)
     chunks = (each + 1,) * more + (each,) * (pp * vpp - more)
     return tuple(sum(chunks[stage::pp]) for stage in range(pp))
 
 
-def stage_kinds(layers: int, dense: int, pp: int, vpp: int) -> Iterator[tuple[int, int, bool, bool]]:
+def stage_kinds(scenario: Scenario) -> Iterator[tuple[int, int, bool, bool]]:
     """Of each stage its layers, those of them without experts (which come first), and whether it is first or last.
 
     Stages with the same answer hold the same memory, save for the micro-batches in flight.
     """
-    for stage, n in enumerate(stage_layers(layers, pp, vpp)):
+    shape, last = scenario.model.shape, scenario.layout.pp - 1
+    dense = shape.layers - shape.moe_layers
+    for stage, n in enumerate(layers_by_stage(scenario)):
         plain = min(n, dense)
         dense -= plain
-        yield n, plain, stage == 0, stage == pp - 1
+        yield n, plain, stage == 0, stage == last
+
+
+def layers_by_stage(scenario: Scenario) -> tuple[int, ...]:
+    """Layers of each of a scenario's pipeline stages, as its framework splits them."""
+    layout = scenario.layout
+    return stage_layers(scenario.model.shape.layers, layout.pp, layout.vpp, scenario.framework == "deepspeed")
 
 
 def in_flight(layout: Layout, stage: int, accum: int) -> int:

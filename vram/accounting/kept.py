@@ -15,7 +15,7 @@ from ..terms import N_, Term
 from .blocks import Block, block_of, compiled, kernel_of, selected
 from .formats import Formats
 from .lora import adapted_inputs, adapter_rows, first_layer_lacks, frozen
-from .saved import ALL, HEAD, PARTIAL, QKV, SCORES, START, UP, Saved
+from .saved import ALL, HALF, HEAD, PARTIAL, QKV, SCORES, START, UP, Saved
 
 __all__ = ["Kept", "Layer", "Row", "Stack", "evaluate", "ids", "kept", "names", "sorted_rows"]
 
@@ -205,7 +205,7 @@ def kept(scenario: Scenario, held: Formats) -> Kept:
         layer=layer,
         checkpoint=checkpoint,
         adapted=0 if full else adapted_inputs(shape, recipe.lora_targets),
-        in_front=_in_front(block, dropout, full, recomputes, numbers),
+        in_front=_in_front(shape, block, held, dropout, full, recomputes, numbers),
         behind=behind,
         output=_output(scenario, numbers),
         tables=tables,
@@ -272,9 +272,15 @@ def _rows(saved, held: Formats, numbers: dict[str, float], shape: Shape, tp: int
     return rows
 
 
-def _in_front(block: Block, dropout: bool, full: bool, recomputes: bool, numbers: dict[str, float]) -> list[Term]:
+def _in_front(
+    shape: Shape, block: Block, held: Formats, dropout: bool, full: bool, recomputes: bool, numbers: dict[str, float]
+) -> list[Term]:
     """What the embedding keeps, besides the token ids."""
     found = []
+    if shape.embedding_norm and full:
+        e = 2 if held.arithmetic == HALF else 4
+        name = N_("Norm behind the embedding: input")
+        found.append(evaluate(name, "activations", size.final_hidden, numbers, e=e))
     if not block.rotary and block.drops and full:
         found.append(_positions(numbers))
     # Recomputing makes the embedding's output require a gradient, also where the embedding is frozen.

@@ -88,14 +88,14 @@ def pipeline(scenario: Scenario, states: Callable, standing: Callable, outputs: 
 
     ``outputs`` is the formula of what stages keep of their outputs; Megatron-LM frees them once they are sent.
     """
-    layout, shape = scenario.layout, scenario.model.shape
+    layout = scenario.layout
     if scenario.model.params is not None:
         phi = Amount(round(scenario.model.params / layout.pp), 0, 0)
         return [_states_only(scenario, states(scenario, phi, phi), stage) for stage in range(layout.pp)]
     numbers = numbers_of(scenario)
     common = Common(scenario, numbers, *layer_of(scenario, numbers), _points(scenario, numbers), outputs)
     stages, known = [], {}
-    for stage, kind in enumerate(stage_kinds(shape.layers, shape.layers - shape.moe_layers, layout.pp, layout.vpp)):
+    for stage, kind in enumerate(stage_kinds(scenario)):
         if kind not in known:
             known[kind] = _share(common, states, standing, *kind)
         stages.append(_stage(common, stage, known[kind]))
@@ -242,8 +242,11 @@ def _stage(common: Common, stage: int, share: Share) -> Stage:
     if share.first and drops(scenario):
         name, numbers = N_("Dropout mask behind the embedding"), common.numbers
         edges.append(evaluate(name, "activations", size.embedding_mask, numbers, e=1, n_flight=flying))
+    e = 4 if scenario.recipe.precision == "fp32" else 2
+    if share.first and scenario.model.shape.embedding_norm:
+        name = N_("Norm behind the embedding: input")
+        edges.append(evaluate(name, "activations", size.embedding_norm, common.numbers, e=e, n_flight=flying))
     if common.outputs and not share.last:
-        e = 4 if scenario.recipe.precision == "fp32" else 2
         name = N_("Pipeline: outputs that wait for backward")
         edges.append(evaluate(name, "activations", common.outputs, common.numbers, e=e, n_flight=flying))
     offloaded = scenario.batch.offload_activations

@@ -70,8 +70,10 @@ def reduction_pool(scenario: Scenario, gradients: float, trained: float, root: f
 
 
 def _groups(scenario: Scenario) -> int:
-    layout = scenario.layout
-    return sum(degree > 1 for degree in (layout.dp * layout.cp, layout.tp, layout.pp, layout.cp, layout.ep))
+    """Communicators of one GPU: one for each way in which it shares the work, and what the framework opens besides."""
+    layout, known = scenario.layout, presets.frameworks()[scenario.framework]["overheads"]["communicator"]
+    shared = sum(degree > 1 for degree in (layout.dp * layout.cp, layout.tp, layout.cp, layout.ep))
+    return shared + known["pipeline"] * (layout.pp > 1) + known["world"] * (layout.gpus > 1)
 
 
 @lru_cache(maxsize=256)

@@ -61,7 +61,7 @@ def assemble(scenario: Scenario) -> list[Stage]:
     common = instants.prepare(scenario, held, kept(scenario, held), sizes(shape))
     inputs = evaluate(N_("Token ids and labels"), "activations", size.final_per_token, common.rows.numbers, e=16)
     stages, known = [], {}
-    for stage, kind in enumerate(stage_kinds(shape.layers, shape.layers - shape.moe_layers, layout.pp, layout.vpp)):
+    for stage, kind in enumerate(stage_kinds(scenario)):
         if kind not in known:
             part = part_of(scenario, *kind)
             have = holdings(scenario, held, part)

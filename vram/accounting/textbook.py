@@ -11,7 +11,7 @@ from fractions import Fraction
 from typing import NamedTuple
 
 from ..formulas import activations, states
-from ..layout import Held, held, stage_layers
+from ..layout import Held, held, layers_by_stage
 from ..scenario import Layout, Scenario
 from ..shape import Shape
 from ..states import STATE_NAMES, Storage, storage, trained
@@ -23,7 +23,7 @@ __all__ = ["assemble"]
 def assemble(scenario: Scenario) -> list[Stage]:
     """The memory of one GPU of each pipeline stage."""
     model, layout = scenario.model, scenario.layout
-    layers = (1,) * layout.pp if model.params is not None else stage_layers(model.shape.layers, layout.pp)
+    layers = (1,) * layout.pp if model.params is not None else layers_by_stage(scenario)
     kept = storage(scenario.recipe)
     states_by_length = {n: _model_states(scenario, kept, n, len(set(layers)) > 1) for n in set(layers)}
     stages = []

@@ -14,6 +14,7 @@ __all__ = [
     "dummy_gradients",
     "edges",
     "embedding_mask",
+    "embedding_norm",
     "gathered_input",
     "held",
     "held_with_experts",
@@ -210,6 +211,16 @@ def embedding_mask(e, n_flight, b, s, d_hidden, D_sp, D_cp):
     References
     ----------
     .. [1] Korthikanti et al., arXiv:2205.05198, section 4.3
+    """
+    return e * n_flight * b * s * d_hidden / (D_sp * D_cp)
+
+
+def embedding_norm(e, n_flight, b, s, d_hidden, D_sp, D_cp):
+    """The input of a norm behind the embedding, of each micro-batch in flight.
+
+    References
+    ----------
+    .. [1] Megatron-DeepSpeed, ``megatron/model/language_model.py``: Embedding with embed_layernorm
     """
     return e * n_flight * b * s * d_hidden / (D_sp * D_cp)
 
