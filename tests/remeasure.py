@@ -1,6 +1,6 @@
 """Measures again what PyTorch's accounting claims, beside the estimate: a maintainer's script, not a test.
 
-    python tests/remeasure.py          on CPU: saved bytes of small models, to the byte
+    python tests/remeasure.py          on CPU: saved bytes of small models, to the byte, and peaks of backward
     python tests/remeasure.py --cuda   on a CUDA machine: whole steps of two real shapes with random weights
 
 Needs torch and transformers (and peft for adapters), which the product does
@@ -14,12 +14,15 @@ import argparse
 import gc
 import json
 import sys
+import weakref
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
 import torch
 import transformers
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
 
 from vram import Scenario, estimate, presets, shape_from_config
 
@@ -82,6 +85,59 @@ def on_cpu():
                 found = estimate(Scenario.from_link(link, shape=shape_from_config(config))).worst.saved
                 sizes = f"{measured:>12,} {found:>12,} {found - measured:>9,}"
                 print(f"{family:<8} {precision:<10} {batch:>2} {seq:>5} {sizes}")
+
+
+class LiveBytes(TorchDispatchMode):
+    """Bytes of all storages that operations made and nobody has dropped, and their peak."""
+
+    def __init__(self):
+        super().__init__()
+        self.live, self.now, self.peak = {}, 0, 0
+
+    def add(self, tensor):
+        storage = tensor.untyped_storage()
+        if storage._cdata not in self.live:
+            self.live[storage._cdata] = storage.nbytes()
+            self.now += storage.nbytes()
+            self.peak = max(self.peak, self.now)
+            weakref.finalize(storage, self.drop, storage._cdata)
+
+    def drop(self, key):
+        self.now -= self.live.pop(key)
+
+    def __torch_dispatch__(self, operation, types, args=(), kwargs=None):
+        made = operation(*args, **(kwargs or {}))
+        for tensor in tree_leaves(made):
+            if isinstance(tensor, torch.Tensor):
+                self.add(tensor)
+        return made
+
+
+def backward_on_cpu():
+    """Peaks of backward on CPU tensors in BF16; an operation's own temporaries are not seen."""
+    print(f"{'family':<8} {'d_FFN':>6} {'recompute':<10} {'measured':>12} {'estimated':>12} {'off':>9}")
+    for family, own in SMALL.items():
+        for ffn in (1408, 4096):
+            size = {"hidden_size": 512, "num_attention_heads": 8, "num_key_value_heads": 2,
+                    "head_dim": 64, "intermediate_size": ffn}  # fmt: skip
+            config = {"model_type": family, **COMMON, **own, **size}
+            for recompute in ("none", "full"):
+                model, live = build(config, "bf16", "sdpa", "cpu"), LiveBytes()
+                if recompute == "full":
+                    model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
+                ids = torch.randint(0, COMMON["vocab_size"], (1, 2048))
+                with live:
+                    for parameter in model.parameters():
+                        live.add(parameter)
+                    loss = forward(model, ids, "bf16")
+                    live.peak = live.now
+                    loss.backward()
+                link = f"model=custom&precision=bf16&seq=2048&recompute={recompute}"
+                found = estimate(Scenario.from_link(link, shape=shape_from_config(config))).worst
+                states = sum(t.bytes for t in found.moments[0].terms if t.group == "optimizer")
+                estimated = found.phases["backward"] - states
+                sizes = f"{live.peak:>12,} {estimated:>12,} {estimated / live.peak - 1:>+9.3%}"
+                print(f"{family:<8} {ffn:>6} {recompute:<10} {sizes}")
 
 
 STEPS = [
@@ -178,6 +234,7 @@ def main():
         on_cuda(options.json)
     else:
         on_cpu()
+        backward_on_cpu()
 
 
 if __name__ == "__main__":

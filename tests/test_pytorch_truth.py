@@ -106,21 +106,37 @@ def near(found, measured):
     return abs(found - measured) <= 1e-4 * measured  # the step counters of each tensor are not counted
 
 
+def backward_as_measured(found, row, shape):
+    """Backward's peak on fake tensors, which take SiLU's backward apart in 16 bit; a real one is a single kernel.
+
+    That holds 4 bytes more per channel of the FFN than the product's backward,
+    and comes when the up projection has its gradients: its weight's (2 bytes, or
+    4 less its 16-bit copy) and its input's.
+    """
+    if row["attention"] != "sdpa" or row["precision"] == "fp32" or not shape.gated:
+        return found.phases["backward"]
+    stream = 2 if row["precision"] == "bf16" else 4
+    apart = (4 * row["seq"] + 2 * shape.hidden) * shape.ffn + stream * row["seq"] * shape.hidden
+    inside = ("Backward of the last layer", "Backward of the first layer")
+    return max(m.bytes + apart * (m.name in inside) for m in found.moments if m.phase == "backward")
+
+
 @pytest.mark.parametrize("row", table(PEAKS["full"]), ids=lambda row: "-".join(map(str, list(row.values())[:5])))
 def test_each_phase_peaks_as_measured(row):
     shape = presets.model(MODELS[row["model"]]).shape
     if row["model"] == "GPT-2-XL":
         shape = replace(shape, positions=max(shape.positions, row["seq"]))  # longer runs had a longer table
     link = f"model=custom&precision={PRECISIONS[row['precision']]}&{common(row)}"
-    found = stage(link, shape).phases
-    assert near(found["forward"], row["forward"])
-    assert near(found["backward"], row["backward"])
-    assert near(found["optimizer"], row["fused"])
+    found = stage(link, shape)
+    assert near(found.phases["forward"], row["forward"])
+    assert near(backward_as_measured(found, row, shape), row["backward"])
+    assert found.phases["backward"] == pytest.approx(row["backward"], rel=0.01)
+    assert near(found.phases["optimizer"], row["fused"])
     assert near(stage(f"{link}&fused=0", shape).phases["optimizer"], row["foreach"])
     if row["forward_accumulating"]:
-        found = stage(f"{link}&accum=2", shape).phases
-        assert near(found["forward"], row["forward_accumulating"])
-        assert near(found["backward"], row["backward_accumulating"])
+        found = stage(f"{link}&accum=2", shape)
+        assert near(found.phases["forward"], row["forward_accumulating"])
+        assert near(backward_as_measured(found, row, shape), row["backward_accumulating"])
 
 
 @pytest.mark.parametrize("row", table(PEAKS["lora"]), ids=lambda row: "-".join(map(str, list(row.values())[:8])))

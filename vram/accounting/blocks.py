@@ -16,7 +16,6 @@ from ..terms import N_
 from .experts import expert_rows, latent_attention, latent_projections
 from .saved import (
     ACTIVATION,
-    ALWAYS,
     DOWN,
     FP32,
     HALF,
@@ -152,14 +151,13 @@ _GATE_UP_INPUT = (
     Saved(UP_IN, size.hidden, SAME, UP, ACTIVATION),
     Saved(UP_COPY, size.hidden, (0, 0, 2), UP, START),
 )
+# The product's backward is fuller than the activation's, which is one kernel.
 _GATED = (
     Saved(GATE, size.inner, SAME, until=ACTIVATION),
-    Saved(UP_OUT, size.inner, SAME, until=START),
-    Saved(ACTIVATED, size.inner, SAME, until=START),
+    Saved(UP_OUT, size.inner, SAME, until=ACTIVATION),
+    Saved(ACTIVATED, size.inner, SAME, until=ACTIVATION),
     Saved(PRODUCT, size.inner, SAME, DOWN, START),
 )
-# The product's backward is fuller than that of gelu_pytorch_tanh, which is one kernel.
-_GATED_ONE_KERNEL = tuple(s._replace(until=ACTIVATION) if s.why == ALWAYS else s for s in _GATED)
 _QK_NORM = (
     Saved(N_("Norms of queries: inputs in FP32"), size.queries, WHOLE),
     Saved(N_("Norms of queries: 1/RMS"), size.per_head, WHOLE),
@@ -193,13 +191,13 @@ _LLAMA = Block(
     attention=_KERNELS,
     after=_others(*_rms()) + _GATE_UP_INPUT + _GATED,
     final=_final(*_rms()),
-    working=(16, 14, 14),
+    working=(12, 6, 6),
 )
 
 _GEMMA2 = Block(
     before=_gemma_rms() + _QKV_INPUT,
     attention={kernel: (*rows, _SOFTCAP) for kernel, rows in _KERNELS.items()},
-    after=_others(*_gemma_rms(3)) + _GATE_UP_INPUT + _GATED_ONE_KERNEL,
+    after=_others(*_gemma_rms(3)) + _GATE_UP_INPUT + _GATED,
     final=(
         *_final(*_gemma_rms()),
         Saved(N_("Output: tanh of the logits"), loss.logits, SAME),
@@ -211,7 +209,7 @@ _GEMMA2 = Block(
 _GEMMA3 = _GEMMA2._replace(attention=_KERNELS, final=_GEMMA2.final[:-1], rotary=2)
 _GEMMA = _GEMMA2._replace(
     attention=_KERNELS,
-    after=_others(*_gemma_rms()) + _GATE_UP_INPUT + _GATED_ONE_KERNEL,
+    after=_others(*_gemma_rms()) + _GATE_UP_INPUT + _GATED,
     final=_GEMMA2.final[:-1],
 )
 

@@ -283,22 +283,29 @@ def _made(
 
 
 def _points(scenario: Scenario, held: Formats, rows: Kept, found: Sizes) -> list[Point]:
-    """The fullest instants of a layer's backward: at the FFN's activation, and at the softmax where scores are kept."""
+    """The fullest instants of a layer's backward: at the FFN's activation, and at the softmax where scores are kept.
+
+    With a gate it is the product of gate and up: its own gradient and those of both.
+
+    References
+    ----------
+    .. [1] PyTorch, ``tools/autograd/derivatives.yaml``: mul, silu
+    .. [2] PyTorch, ``aten/src/ATen/native/cuda/ActivationSiluKernel.cu``: silu_backward is one kernel; measured on real
+       tensors by ``tests/remeasure.py``, where fake ones take it apart
+    """
     numbers, working = rows.numbers, rows.block.working[held.arithmetic]
     if scenario.batch.compile:
         # One kernel: the gradients of product, gate and up.
         working = 12 if held.arithmetic == FP32 else 6
     stream = N_("Gradients of the residual stream")
     gated = scenario.model.shape.gated
-    # The gradient of a gate's input meets that of the up projection's; without a gate there is only one.
-    gradients = 2 if rows.block.working[FP32] > 12 else 1
-    done = round(found.of_ffn * (2 / 3 if gated else 1 / 2))
+    done = round(found.of_ffn / (3 if gated else 2))
     points = [
         Point(
             ACTIVATION,
             [
                 evaluate(N_("Backward of the FFN's activation"), "buffers", size.inner, numbers, n_held=1, e=working),
-                evaluate(stream, "buffers", size.hidden, numbers, n_held=1, e=held.stream * gradients),
+                evaluate(stream, "buffers", size.hidden, numbers, n_held=1, e=held.stream),
             ],
             done,
             found.of_linear - done,
