@@ -18,6 +18,8 @@ def _routed(name: str, formula, bytes, why: str = "always", until: int = ACTIVAT
     return Saved(name, formula, bytes, why, until, EXPERTS, tuple(more.items()))
 
 
+CHOSEN_WEIGHTS = N_("Router: weights of the chosen experts")
+
 _ROUTER = (
     _routed(N_("Router: probabilities"), routing.per_expert, WHOLE),
     _routed(N_("Router: sum of the chosen weights"), size.per_token, WHOLE),
@@ -29,7 +31,7 @@ _SORTED = (
     _routed(N_("Experts: ends of their tokens"), routing.offsets, WHOLE),
     _routed(N_("Experts: tokens as they come in"), routing.routed, SAME),
     _routed(N_("Experts: gate and up"), routing.routed_inner, (8, 4, 4)),
-    _routed(N_("Experts: activated gate"), routing.routed_inner, SAME, until=START),
+    _routed(N_("Experts: activated gate"), routing.routed_inner, SAME),
     _routed(N_("Experts: product, input of down"), routing.routed_inner, SAME, until=START),
     _routed(N_("Experts: results"), routing.routed, SAME, until=START),
 )
@@ -51,7 +53,7 @@ def expert_rows(shape: Shape, dense: tuple[Saved, ...]) -> tuple[Saved, ...]:
     """Rows of the layers with experts, beside those of the layers without, where there are any."""
     # The chosen weights keep the model's format in the Qwen families, FP32 in others.
     weights = SAME if shape.family.startswith("qwen") else WHOLE
-    rows = (*_ROUTER, _routed(N_("Router: weights of the chosen experts"), routing.per_choice, weights), *_SORTED)
+    rows = (*_ROUTER, _routed(CHOSEN_WEIGHTS, routing.per_choice, weights), *_SORTED)
     if shape.expert_groups:
         rows += _GROUPED_ROUTER
     if shape.shared_experts:

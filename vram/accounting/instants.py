@@ -7,16 +7,18 @@ from operator import attrgetter
 from typing import NamedTuple
 
 from ..formulas import pytorch_activations as size
+from ..formulas import pytorch_experts as routing
 from ..formulas import pytorch_states as states
 from ..scenario import Scenario
 from ..terms import N_, Bundle, Moment, Term
 from . import loss, overheads
 from .blocks import NORM_INPUT
+from .experts import CHOSEN_WEIGHTS
 from .formats import Formats
 from .gathering import gathered, last_gradients, summed_whole, unreduced
 from .holdings import Holdings, Part, sharded
 from .kept import Kept, Stack, evaluate
-from .saved import ACTIVATION, ALL, FP32, SCORES
+from .saved import ACTIVATION, ALL, FP32, SCORES, START
 from .sizes import Sizes
 
 __all__ = ["Common", "Layers", "Share", "moments", "prepare", "share", "stored"]
@@ -297,20 +299,14 @@ def _points(scenario: Scenario, held: Formats, rows: Kept, found: Sizes) -> list
     if scenario.batch.compile:
         # One kernel: the gradients of product, gate and up.
         working = 12 if held.arithmetic == FP32 else 6
-    stream = N_("Gradients of the residual stream")
-    gated = scenario.model.shape.gated
-    done = round(found.of_ffn / (3 if gated else 2))
-    points = [
-        Point(
-            ACTIVATION,
-            [
-                evaluate(N_("Backward of the FFN's activation"), "buffers", size.inner, numbers, n_held=1, e=working),
-                evaluate(stream, "buffers", size.hidden, numbers, n_held=1, e=held.stream),
-            ],
-            done,
-            found.of_linear - done,
-        )
-    ]
+    routed = scenario.model.shape.moe_layers > 0
+    stream = evaluate(N_("Gradients of the residual stream"), "buffers", size.hidden, numbers, n_held=1, e=held.stream)
+    formula, name = (routing.routed_inner, EXPERTS_BACKWARD) if routed else (size.inner, FFN_BACKWARD)
+    done = round(found.of_ffn / (3 if scenario.model.shape.gated else 2))
+    inside = evaluate(name, "buffers", formula, numbers, n_held=1, e=working)
+    points = [Point(ACTIVATION, [inside, stream], done, found.of_linear - done)]
+    if routed:
+        points.append(Point(START, [*_gathering(rows), stream], 0, found.of_linear))
     scores = next((row for row in rows.layer.rows if row.saved.formula is size.scores), None)
     if scores:
         name = N_("Backward of the softmax")
@@ -320,13 +316,33 @@ def _points(scenario: Scenario, held: Formats, rows: Kept, found: Sizes) -> list
                 SCORES,
                 [
                     evaluate(name, "buffers", size.scores, numbers, **twice),
-                    evaluate(stream, "buffers", size.hidden, numbers, n_held=1, e=2 * held.stream),
+                    evaluate(stream.name, "buffers", size.hidden, numbers, n_held=1, e=2 * held.stream),
                 ],
                 found.of_linear - found.of_qkv,
                 found.of_qkv,
             )
         )
     return points
+
+
+FFN_BACKWARD = N_("Backward of the FFN's activation")
+EXPERTS_BACKWARD = N_("Backward of the experts' activation")
+
+
+def _gathering(rows: Kept) -> list[Term]:
+    """Backward of bringing the experts' results back to their tokens: the gradient, zeros, a copy that it is added to.
+
+    References
+    ----------
+    .. [1] PyTorch, ``tools/autograd/derivatives.yaml``: index, index_backward puts into new zeros; measured on CPU
+    """
+    name = N_("Backward of gathering the experts' results")
+    return [evaluate(name, "buffers", routing.routed, rows.numbers, n_held=1, e=3 * _weighted(rows))]
+
+
+def _weighted(rows: Kept) -> float:
+    """Bytes of an element of the experts' results once they are multiplied by their routing weights."""
+    return next(row.numbers["e"] for row in rows.layer.rows if row.saved.name == CHOSEN_WEIGHTS)
 
 
 def _inside_forward(held: Formats, rows: Kept) -> list[Term]:
@@ -337,10 +353,11 @@ def _inside_forward(held: Formats, rows: Kept) -> list[Term]:
     def term(name: str, formula: Callable, each: float) -> Term:
         return evaluate(name, "buffers", formula, numbers, n_held=1, e=each)
 
-    ffn = [
+    routed = any(row.saved.formula is routing.routed for row in rows.layer.rows)
+    ffn = _experts_forward(rows, e, term) if routed else [
         term(N_("FFN in forward: activated gate, up, product"), size.inner, 3 * e),
-        term(N_("FFN in forward: input"), size.hidden, held.stream),
-    ]
+    ]  # fmt: skip
+    ffn.append(term(N_("FFN in forward: input"), size.hidden, held.stream))
     if scores is None:
         return ffn
     probs = scores.numbers["e"]
@@ -353,6 +370,16 @@ def _inside_forward(held: Formats, rows: Kept) -> list[Term]:
     if rows.kernel == "math":
         attention.append(evaluate(N_("Attention in forward: mask"), "buffers", size.mask, numbers | {"b": 1}, e=4))
     return max(attention, ffn, key=lambda terms: sum(t.bytes for t in terms))
+
+
+def _experts_forward(rows: Kept, e: float, term: Callable) -> list[Term]:
+    """Experts in forward: at the activation, or where their results go back to their tokens."""
+    tokens = N_("Experts in forward: tokens as they come in")
+    inner = N_("Experts in forward: gate and up, activated gate, product")
+    results = N_("Experts in forward: results, weighted, in the tokens' order")
+    activation = [term(tokens, routing.routed, e), term(inner, routing.routed_inner, 4 * e)]
+    gathering = [term(tokens, routing.routed, e), term(results, routing.routed, e + 2 * _weighted(rows))]
+    return max(activation, gathering, key=lambda terms: sum(t.bytes for t in terms))
 
 
 def _copies(common: Common, part: Part, layers: Layers) -> tuple[list[Term], list[Term]]:
