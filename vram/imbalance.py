@@ -73,7 +73,7 @@ def cases(scenario: Scenario) -> list[Case]:
     return [Case(name, gamma, estimate(replace(scenario, imbalance=gamma))) for name, gamma in loads]
 
 
-def routed(stage: Stage) -> list[Term]:
-    """What grows with γ on a GPU, at the moment of a step when most of it is alive."""
-    alive = ([t for t in moment.terms if "gamma" in t.numbers] for moment in stage.moments)
-    return max(alive, key=lambda terms: sum(t.bytes for t in terms))
+def routed(stage: Stage) -> tuple[str, list[Term]]:
+    """What grows with γ on a GPU, and the moment of a step when most of it is alive."""
+    alive = [(moment.name, [t for t in moment.terms if "gamma" in t.numbers]) for moment in stage.moments]
+    return max(alive, key=lambda found: sum(t.bytes for t in found[1]))
