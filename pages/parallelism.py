@@ -162,7 +162,7 @@ def show_busy_experts() -> None:
         _plot_bars(bars, "busy", _("Memory of the fullest GPU by how busy its experts are: {rows}."))
     told = _(
         "$\\gamma$: tokens of the fullest GPU's experts, in balanced shares, in every layer at once. The worst that "
-        "top-k routing allows is {most}: of each token's choices ({top}) {here} can be one GPU's, from each of the "
+        "top-k routing allows is {most}: {here} of each token's {top} choices can be one GPU's, from each of the "
         "{gpus} GPUs that share the experts. A capacity factor (GShard, Switch Transformer) drops tokens above it."
     )
     st.markdown(told.format(most=most, top=limits["n_top"], here=limits["n_top_gpu"], gpus=limits["D_ep"]))
