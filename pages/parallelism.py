@@ -10,13 +10,14 @@ from pages.parts.charts import Band, grid, growth, stacked_rows
 from pages.parts.compare import show_comparison
 from pages.parts.notes import show_notes
 from pages.parts.text import _, counted, group_name, number, percent, said, size, table, unit
-from pages.parts.working import show_working
-from vram import Scenario, ScenarioError, estimate, presets
+from pages.parts.working import show_steps, show_working
+from vram import Scenario, ScenarioError, estimate, imbalance, presets
+from vram.formulas.experts import worst_imbalance
 from vram.strategies import Strategy, strategies
 from vram.terms import N_, by_group
 from vram.traffic import traffic
 from vram.units import UNITS, significant
-from vram.working import total, work
+from vram.working import total, work, worked
 
 STATES = ("weights", "gradients", "optimizer")
 DEGREES = (1, 2, 4, 8, 16, 32, 64)
@@ -135,6 +136,42 @@ def show_stages() -> None:
     st.markdown(_("Stage i of p holds the activations of min(m, p − i + 1) micro-batches: the first is the fullest."))
 
 
+def show_busy_experts() -> None:
+    """What the fullest GPU needs where its experts get more than their share of the tokens."""
+    cases = imbalance.cases(scenario)
+    if not cases:
+        return
+    st.subheader(_("Busy experts"))
+    limits = imbalance.limits(scenario)
+    working = worked(worst_imbalance, limits)
+    most = rf"$\gamma = {working.symbols} = {working.numbers} = {significant(float(cases[-1].gamma), 4)}$"
+    if len(cases) == 1:
+        st.markdown(
+            _("However tokens are routed, each GPU computes the same number of them: {most}.").format(most=most)
+        )
+        return
+    left, right = st.columns(2, gap="large")
+    with left:
+        rows = [
+            [_(name), significant(float(gamma), 4), number(result.device_bytes), _(result.verdict)]
+            for name, gamma, result in cases
+        ]
+        table([_("Experts"), "$\\gamma$", _("Total, {unit}").format(unit=unit()), _("Fits?")], rows, align="lrrl")
+    with right:
+        bars = [(_(name), _in_unit(result.worst.terms)) for name, _gamma, result in cases]
+        _plot_bars(bars, "busy", _("Memory of the fullest GPU by how busy its experts are: {rows}."))
+    told = _(
+        "$\\gamma$: tokens of the fullest GPU's experts, in balanced shares, in every layer at once. The worst that "
+        "top-k routing allows is {most}: {here} of each token's {top} choices can be one GPU's, from each of the "
+        "{gpus} GPUs that share the experts. A capacity factor (GShard, Switch Transformer) drops tokens above it."
+    )
+    st.markdown(told.format(most=most, top=limits["n_top"], here=limits["n_top_gpu"], gpus=limits["D_ep"]))
+    moment, terms = imbalance.routed(cases[-1].found.worst)
+    at = _("At this moment of a step: {moment}.").format(moment=_(moment))
+    first = f"{most}  \n:small[{_('Source:')} {'; '.join(working.sources)}]\n\n{at}"
+    show_steps(_("Show the working of the worst case"), "_working_busy", first, terms)
+
+
 def show_traffic() -> None:
     """What each GPU sends, by cause."""
     st.subheader(_("Sent by each GPU in a step"))
@@ -168,6 +205,7 @@ show_strategies()
 show_growth()
 if len(found.stages) > 1:
     show_stages()
+show_busy_experts()
 show_traffic()
 show_notes("parallelism")
 show_working(found)

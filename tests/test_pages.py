@@ -13,7 +13,7 @@ from streamlit.testing.v1.element_tree import Widget
 
 from vram import Estimate, Scenario, count_parameters, estimate, presets
 from vram.terms import GROUPS, by_group
-from vram.units import UNITS, amount
+from vram.units import UNITS, amount, in_unit
 from vram.working import sources, work
 
 ROOT = Path(__file__).parent.parent
@@ -567,6 +567,32 @@ def test_layouts_that_work_in_an_unexpected_way_say_so():
     assert "3 stages do not divide 80 layers" in uneven
     replicated = texts(fine(opened("gpus=16&tp=16", "parallelism.py")))
     assert "16 tensor-parallel GPUs cannot share 8 KV heads" in replicated
+
+
+@pytest.mark.parametrize("framework", ["pytorch", "megatron"])
+def test_busy_experts_are_a_band_up_to_the_worst_case(framework):
+    link = f"framework={framework}&model=mixtral-8x7b-v0.1&gpus=64&ep=8&zero=1"
+    at = fine(opened(link, "parallelism.py"))
+    rows = column(at, "Experts", "Total")
+    assert list(rows) == ["balanced", "with a capacity factor", "twice the average", "worst case"]
+    assert list(column(at, "Experts", "$").values()) == ["1", "1.25", "2", "4"]  # 8·min(2, 1)/2
+    needed = [float(total.replace(",", "")) for total in rows.values()]
+    assert needed == sorted(set(needed))
+    assert rows["balanced"] == in_unit(estimate(Scenario.from_link(link)).device_bytes, "GB")
+    fits = column(at, "Experts", "Fits")
+    assert fits["balanced"] == agrees(at).verdict
+    shown = [sum(trace["x"][row] for trace in charts(at)["busy"]["data"]) for row in range(4)]
+    assert shown == pytest.approx(needed, rel=0.01)
+    unfolded(at, "Show the working of the worst case")
+    steps = [m.value for m in fine(at).markdown if m.value.startswith("Experts: ")]
+    assert steps and all(r"\gamma" in step and r"\times 4" in step for step in steps)
+
+
+def test_experts_that_nobody_shares_are_equally_busy_and_without_experts_there_are_none():
+    alone = fine(opened("model=mixtral-8x7b-v0.1&gpus=8&zero=3", "parallelism.py"))
+    assert "each GPU computes the same number of them" in texts(alone) and "busy" not in charts(alone)
+    for link in ("gpus=8", "params=70B&gpus=8", "framework=textbook&model=mixtral-8x7b-v0.1&gpus=8&ep=8"):
+        assert "Busy experts" not in texts(fine(opened(link, "parallelism.py")))
 
 
 def test_the_device_grid_has_a_cell_for_every_gpu():

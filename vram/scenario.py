@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field, fields, replace
+from fractions import Fraction
 
 from . import presets
 from .errors import Message, ScenarioError
@@ -285,6 +286,8 @@ class Scenario:
     layout: Layout = Layout()
     hardware: Hardware = field(default_factory=Hardware)
     view: View = View()
+    imbalance: int | Fraction = 1
+    """Tokens that each GPU's experts get, in balanced shares, γ. Routing decides it, so that no link says it."""
 
     def __post_init__(self) -> None:
         RULES["framework"].check("framework", self.framework)

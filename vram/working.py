@@ -1,8 +1,8 @@
 """A term's working: its formula with symbols, with numbers, and where it comes from.
 
 SymPy runs the very function that gave the bytes, so what is displayed is what
-was computed. Bytes per element and degrees of 1 are put in at once, which
-leaves the formula as a textbook writes it.
+was computed. Bytes per element, degrees of 1 and a balanced load of 1 are put
+in at once, which leaves the formula as a textbook writes it.
 """
 
 from __future__ import annotations
@@ -18,13 +18,14 @@ from .formulas import SYMBOLS
 from .terms import Term
 from .units import significant
 
-__all__ = ["Working", "expression", "formula", "inline", "meaning", "sources", "total", "warm_up", "work"]
+__all__ = ["Working", "expression", "formula", "inline", "meaning", "sources", "total", "warm_up", "work", "worked"]
 
 _COEFFICIENTS = ("beta", "e", "p")
+_FACTORS = ("D_", "N_", "gamma")
 
 
 class Working(NamedTuple):
-    """The working of one term, in LaTeX, with its sources."""
+    """The working of one value, in LaTeX, with its sources."""
 
     symbols: str
     numbers: str
@@ -33,15 +34,20 @@ class Working(NamedTuple):
 
 def work(term: Term) -> Working:
     """Show how a term was computed."""
+    return worked(term.formula, term.numbers)
+
+
+def worked(formula: Callable, numbers: dict[str, float]) -> Working:
+    """Show how a formula gives its value for these numbers."""
     import sympy
 
-    formula, symbols = expression(term.formula, _put_in(term.numbers))
+    found, symbols = expression(formula, _put_in(numbers))
     written = {symbol: SYMBOLS[name][0] for name, symbol in symbols.items()}
-    filled = {symbol: _number(term.numbers[name]) for name, symbol in symbols.items()}
+    filled = {symbol: _number(numbers[name]) for name, symbol in symbols.items()}
     return Working(
-        sympy.latex(formula, symbol_names=written),
-        sympy.latex(formula, symbol_names=filled, mul_symbol="times"),
-        sources(term.formula),
+        sympy.latex(found, symbol_names=written),
+        sympy.latex(found, symbol_names=filled, mul_symbol="times"),
+        sources(formula),
     )
 
 
@@ -98,7 +104,13 @@ def _inline(formula: Callable, put_in: tuple[tuple[str, float], ...]) -> str:
 
 def _html(latex: str) -> str:
     """A symbol's LaTeX as HTML: ``d_{\\mathrm{hidden}}`` → d<sub>hidden</sub>."""
-    plain = latex.replace(r"\Phi", "Φ").replace(r"\beta", "β").replace(r"\sum", "Σ").replace(r"\mathrm", "")
+    plain = (
+        latex.replace(r"\Phi", "Φ")
+        .replace(r"\beta", "β")
+        .replace(r"\gamma", "γ")
+        .replace(r"\sum", "Σ")
+        .replace(r"\mathrm", "")
+    )
     base, _, index = re.sub(r"[{}^]", " ", plain).partition("_")
     return base.strip() + (f"<sub>{' '.join(index.split())}</sub>" if index else "")
 
@@ -127,7 +139,7 @@ def expression(formula: Callable, put_in: tuple[tuple[str, float], ...] = ()):
 
 
 def _put_in(numbers: dict[str, float]) -> tuple[tuple[str, float], ...]:
-    return tuple((k, v) for k, v in numbers.items() if k in _COEFFICIENTS or (v == 1 and k[:2] in ("D_", "N_")))
+    return tuple((k, v) for k, v in numbers.items() if k in _COEFFICIENTS or (v == 1 and k.startswith(_FACTORS)))
 
 
 def _number(value: float) -> str:

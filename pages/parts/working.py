@@ -46,6 +46,17 @@ def show_working(found: Estimate, groups: tuple[str, ...] = GROUPS) -> None:
         _symbols(terms + moved)
 
 
+def show_steps(label: str, key: str, first: str, terms: list[Term]) -> None:
+    """A fold that, once open, shows a text and some terms step by step."""
+    fold = st.expander(label, icon=":material/function:", key=key, on_change="rerun")
+    if fold.open:
+        with fold:
+            st.markdown(first)
+            for t in terms:
+                _step(t)
+            _symbols(terms)
+
+
 def _step(term: Term) -> None:
     working = work(term)
     st.markdown(

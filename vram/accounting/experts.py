@@ -26,8 +26,8 @@ _ROUTER = (
 )
 _SORTED = (
     _routed(N_("Router: indices of the chosen experts"), routing.per_choice, (8, 8, 8)),
-    _routed(N_("Experts: tokens' order, its inverse, their places"), routing.per_choice, (24, 24, 24)),
-    _routed(N_("Experts: weights in order"), routing.per_choice, WHOLE),
+    _routed(N_("Experts: tokens' order, its inverse, their places"), routing.per_routed, (24, 24, 24)),
+    _routed(N_("Experts: weights in order"), routing.per_routed, WHOLE),
     _routed(N_("Experts: ends of their tokens"), routing.offsets, WHOLE),
     _routed(N_("Experts: tokens as they come in"), routing.routed, SAME),
     _routed(N_("Experts: gate and up"), routing.routed_inner, (8, 4, 4)),

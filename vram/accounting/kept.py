@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from fractions import Fraction
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -127,18 +128,19 @@ def _numbers(scenario: Scenario, block: Block) -> dict[str, float]:
         "d_rotary": int(shape.channels * block.rotary),
         "d_ffn": shape.ffn,
         "n_vocab": shape.vocab,
-        **(_expert_numbers(shape) if shape.experts or shape.latent else {}),
+        **(_expert_numbers(shape, scenario.imbalance) if shape.experts or shape.latent else {}),
         "D_tp": layout.tp,
         "D_cp": layout.cp,
         "D_sp": layout.tp if layout.sp else 1,
     }
 
 
-def _expert_numbers(shape: Shape) -> dict[str, float]:
+def _expert_numbers(shape: Shape, imbalance: int | Fraction) -> dict[str, float]:
     latent = shape.latent
     found: dict[str, float] = {
         "n_expert": shape.experts,
         "n_top": shape.top_k,
+        "gamma": imbalance,
         "d_expert": shape.moe_ffn,
         "n_shared": shape.shared_experts,
         "d_shared": shape.shared_ffn or shape.moe_ffn,

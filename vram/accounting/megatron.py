@@ -62,7 +62,7 @@ def notes(scenario: Scenario) -> list[Message]:
     found = []
     batch, layout, recipe, shape = scenario.batch, scenario.layout, scenario.recipe, scenario.model.shape
     if shape.experts:
-        found.append(Message("Experts are counted as equally busy; those that get more tokens keep more for backward."))
+        found.append(Message("Experts are counted as equally busy; the Parallelism page shows what busier ones need."))
     if shape.softmax_share < 1:
         found.append(Message("Layers without softmax attention are counted as if they had it."))
     if batch.loss in ("chunked", "fused"):

@@ -43,6 +43,7 @@ def numbers_of(scenario: Scenario) -> dict[str, float]:
         "n_padded": padded_vocabulary(shape.vocab, layout.tp),
         "n_expert": shape.experts,
         "n_top": shape.top_k,
+        "gamma": scenario.imbalance,
         "d_expert": shape.moe_ffn,
         "n_shared": shape.shared_experts,
         "d_shared": shape.shared_ffn or shape.moe_ffn,

@@ -31,6 +31,8 @@ SYMBOLS = {
     "d_low": (r"d_{\mathrm{low}}", "rank of a low-rank projection"),
     "n_expert": (r"n_{\mathrm{expert}}", "routed experts"),
     "n_top": (r"n_{\mathrm{top}}", "experts that compute a token"),
+    "n_top_gpu": (r"n_{\mathrm{top}}^{\mathrm{GPU}}", "experts that compute a token, at most of one GPU"),
+    "gamma": (r"\gamma", "tokens that this GPU's experts get, in balanced shares"),
     "n_shared": (r"n_{\mathrm{shared}}", "experts that every token passes through"),
     "d_expert": (r"d_{\mathrm{expert}}", "width of one expert"),
     "d_shared": (r"d_{\mathrm{shared}}", "width of one shared expert"),

@@ -164,17 +164,17 @@ def inner(e, n_held, b, s, d_ffn, D_tp, D_cp):
     return e * n_held * b * s * d_ffn / (D_tp * D_cp)
 
 
-def routed(e, n_held, b, s, n_top, d_hidden, D_tp, D_etp, D_cp):
-    """Tokens as the experts on this GPU receive them: e·n·b·s·n_top·d_hidden, on average not divided by D_ep.
+def routed(e, n_held, b, s, n_top, gamma, d_hidden, D_tp, D_etp, D_cp):
+    """Tokens as the experts on this GPU receive them: e·n·b·s·n_top·γ·d_hidden, on average (γ = 1) not divided by D_ep.
 
     References
     ----------
     .. [1] Megatron-LM, ``megatron/core/transformer/moe/token_dispatcher.py``: all-to-all, then all-gather over D_etp
     """
-    return e * n_held * b * s * n_top * d_hidden * D_etp / (D_tp * D_cp)
+    return e * n_held * b * s * n_top * gamma * d_hidden * D_etp / (D_tp * D_cp)
 
 
-def routed_inner(e, n_held, b, s, n_top, d_expert, D_tp, D_cp):
+def routed_inner(e, n_held, b, s, n_top, gamma, d_expert, D_tp, D_cp):
     """Tensors as wide as an expert, of the tokens that it computes.
 
     References
@@ -182,7 +182,7 @@ def routed_inner(e, n_held, b, s, n_top, d_expert, D_tp, D_cp):
     .. [1] Megatron-LM, ``megatron/core/transformer/moe/experts.py``: TEGroupedMLP; only SwiGLU is one kernel with the
        product with the routing weights
     """
-    return e * n_held * b * s * n_top * d_expert / (D_tp * D_cp)
+    return e * n_held * b * s * n_top * gamma * d_expert / (D_tp * D_cp)
 
 
 def shared_inner(e, n_held, b, s, n_shared, d_shared, D_tp, D_cp):

@@ -2,8 +2,9 @@
 
 All results are bytes, for ``n_held`` layers held at once. Symbols as in
 :mod:`vram.formulas.pytorch_activations`; n_top experts compute each token.
-Which expert a token goes to does not matter: its rows are gathered, whoever
-computes them.
+On one GPU it does not matter which expert a token goes to: its rows are
+gathered, whoever computes them. Of GPUs that share the experts, one whose
+experts are busier gets γ balanced shares.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ __all__ = [
     "per_expert",
     "per_group",
     "per_group_chosen",
+    "per_routed",
     "query_keys",
     "routed",
     "routed_inner",
@@ -25,24 +27,24 @@ __all__ = [
 ]
 
 
-def routed(e, n_held, b, s, n_top, d_hidden, D_sp, D_cp):
-    """Tokens as they go to their experts, or come back: e·n·b·s·n_top·d_hidden.
+def routed(e, n_held, b, s, n_top, gamma, d_hidden, D_sp, D_cp):
+    """Tokens as they go to their experts, or come back: e·n·b·s·n_top·γ·d_hidden.
 
     References
     ----------
     .. [1] transformers 5.24, ``integrations/moe.py``: grouped_mm_experts_forward; measured
     """
-    return e * n_held * b * s * n_top * d_hidden / (D_sp * D_cp)
+    return e * n_held * b * s * n_top * gamma * d_hidden / (D_sp * D_cp)
 
 
-def routed_inner(e, n_held, b, s, n_top, d_expert, D_tp, D_cp):
-    """Tensors as wide as an expert: e·n·b·s·n_top·d_expert.
+def routed_inner(e, n_held, b, s, n_top, gamma, d_expert, D_tp, D_cp):
+    """Tensors as wide as an expert: e·n·b·s·n_top·γ·d_expert.
 
     References
     ----------
     .. [1] transformers 5.24, ``integrations/moe.py``: grouped_mm_experts_forward; measured
     """
-    return e * n_held * b * s * n_top * d_expert / (D_tp * D_cp)
+    return e * n_held * b * s * n_top * gamma * d_expert / (D_tp * D_cp)
 
 
 def shared_inner(e, n_held, b, s, n_shared, d_shared, D_tp, D_cp):
@@ -66,13 +68,23 @@ def per_expert(e, n_held, b, s, n_expert, D_cp):
 
 
 def per_choice(e, n_held, b, s, n_top, D_cp):
-    """Numbers for each token and expert it goes to (indices, orders, weights): e·n·b·s·n_top.
+    """The router's numbers for each token and expert it goes to (indices, weights): e·n·b·s·n_top.
 
     References
     ----------
     .. [1] transformers 5.24, ``integrations/moe.py``: grouped_mm_experts_forward; measured
     """
     return e * n_held * b * s * n_top / D_cp
+
+
+def per_routed(e, n_held, b, s, n_top, gamma, D_cp):
+    """Numbers for each token that an expert gets (orders, weights): e·n·b·s·n_top·γ.
+
+    References
+    ----------
+    .. [1] transformers 5.24, ``integrations/moe.py``: grouped_mm_experts_forward; measured
+    """
+    return e * n_held * b * s * n_top * gamma / D_cp
 
 
 def per_group(e, n_held, b, s, n_group_expert, D_cp):
