@@ -266,7 +266,7 @@ def test_every_scenario_estimates_and_every_moment_s_terms_sum_to_it(scenario):
 
 def needed(scenario):
     assume(scenario is not None)
-    return estimate(scenario).allocated_bytes
+    return max(stage.allocated for stage in estimate(scenario).stages)
 
 
 @given(st.sampled_from(CLUSTER).flatmap(lambda name: any_small(framework=name)), st.integers(2, 4))

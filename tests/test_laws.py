@@ -58,7 +58,7 @@ def at_most(found, limit):
 
 def needed(scenario):
     assume(scenario is not None)
-    return estimate(scenario).allocated_bytes
+    return max(stage.allocated for stage in estimate(scenario).stages)
 
 
 def on_gpu_and_host(stage, *groups):
@@ -235,6 +235,8 @@ def test_recompute_needs_no_more_than_keeping_everything(scenario):
     shape, layout = scenario.model.shape, scenario.layout
     # A chunk of one layer has nothing to recompute: its checkpoint comes on top.
     assume(shape.layers // (layout.pp * layout.vpp) > 1)
+    # The textbook knows no rows of a layer without attention or FFN, only its checkpoint.
+    assume(scenario.framework != "textbook" or shape.softmax_share)
     scenario = changed(scenario, offload_activations=False)
     assert at_most(needed(scenario), needed(changed(scenario, recompute="none")))
 

@@ -18,7 +18,7 @@ small = partial(any_small, framework="pytorch")
 
 def needed(scenario):
     assume(scenario is not None)
-    return estimate(scenario).allocated_bytes
+    return max(stage.allocated for stage in estimate(scenario).stages)
 
 
 @given(small())

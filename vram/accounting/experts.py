@@ -11,14 +11,12 @@ from ..shape import Shape
 from ..terms import N_
 from .saved import ACTIVATION, DENSE, DOWN, EXPERTS, OUT, QKV, SAME, START, UP, WHOLE, Saved
 
-__all__ = ["expert_rows", "latent_attention", "latent_projections"]
+__all__ = ["expert_rows", "latent_attention", "latent_projections", "weights"]
 
 
 def _routed(name: str, formula, bytes, why: str = "always", until: int = ACTIVATION, **more) -> Saved:
     return Saved(name, formula, bytes, why, until, EXPERTS, tuple(more.items()))
 
-
-CHOSEN_WEIGHTS = N_("Router: weights of the chosen experts")
 
 _ROUTER = (
     _routed(N_("Router: probabilities"), routing.per_expert, WHOLE),
@@ -49,11 +47,15 @@ _SHARED = (
 )
 
 
+def weights(shape: Shape) -> tuple[float, float, float]:
+    """Format of the chosen experts' weights, and of results multiplied by them: the model's in Qwen, FP32 in others."""
+    return SAME if shape.family.startswith("qwen") else WHOLE
+
+
 def expert_rows(shape: Shape, dense: tuple[Saved, ...]) -> tuple[Saved, ...]:
     """Rows of the layers with experts, beside those of the layers without, where there are any."""
-    # The chosen weights keep the model's format in the Qwen families, FP32 in others.
-    weights = SAME if shape.family.startswith("qwen") else WHOLE
-    rows = (*_ROUTER, _routed(CHOSEN_WEIGHTS, routing.per_choice, weights), *_SORTED)
+    chosen = _routed(N_("Router: weights of the chosen experts"), routing.per_choice, weights(shape))
+    rows = (*_ROUTER, chosen, *_SORTED)
     if shape.expert_groups:
         rows += _GROUPED_ROUTER
     if shape.shared_experts:

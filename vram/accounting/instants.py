@@ -13,7 +13,7 @@ from ..scenario import Scenario
 from ..terms import N_, Bundle, Moment, Term
 from . import loss, overheads
 from .blocks import NORM_INPUT
-from .experts import CHOSEN_WEIGHTS
+from .experts import weights
 from .formats import Formats
 from .gathering import gathered, last_gradients, summed_whole, unreduced
 from .holdings import Holdings, Part, sharded
@@ -108,7 +108,7 @@ def prepare(scenario: Scenario, held: Formats, rows: Kept, found: Sizes) -> Comm
         offloaded=scenario.batch.offload_activations,
         shared=_shared(held, rows),
         points=_points(scenario, held, rows, found),
-        inside=_inside_forward(held, rows) if scenario.batch.recompute not in ("none", "selective") else [],
+        inside=_inside_forward(scenario, held, rows),
         ending=loss.end_of_forward(scenario, held, rows.numbers),
         scoring=[t for t in rows.output if t.formula not in loss.FREED]
         + loss.start_of_backward(scenario, rows.numbers),
@@ -299,14 +299,15 @@ def _points(scenario: Scenario, held: Formats, rows: Kept, found: Sizes) -> list
     if scenario.batch.compile:
         # One kernel: the gradients of product, gate and up.
         working = 12 if held.arithmetic == FP32 else 6
-    routed = scenario.model.shape.moe_layers > 0
+    shape = scenario.model.shape
     stream = evaluate(N_("Gradients of the residual stream"), "buffers", size.hidden, numbers, n_held=1, e=held.stream)
-    formula, name = (routing.routed_inner, EXPERTS_BACKWARD) if routed else (size.inner, FFN_BACKWARD)
-    done = round(found.of_ffn / (3 if scenario.model.shape.gated else 2))
+    formula, name = (routing.routed_inner, EXPERTS_BACKWARD) if shape.moe_layers else (size.inner, FFN_BACKWARD)
+    done = round(found.of_ffn / (3 if shape.gated else 2))
     inside = evaluate(name, "buffers", formula, numbers, n_held=1, e=working)
     points = [Point(ACTIVATION, [inside, stream], done, found.of_linear - done)]
-    if routed:
-        points.append(Point(START, [*_gathering(rows), stream], 0, found.of_linear))
+    if shape.moe_layers:
+        gathering = _gathering(rows, weights(shape)[held.arithmetic])
+        points.append(Point(START, [gathering, stream], 0, found.of_linear))
     scores = next((row for row in rows.layer.rows if row.saved.formula is size.scores), None)
     if scores:
         name = N_("Backward of the softmax")
@@ -329,7 +330,7 @@ FFN_BACKWARD = N_("Backward of the FFN's activation")
 EXPERTS_BACKWARD = N_("Backward of the experts' activation")
 
 
-def _gathering(rows: Kept) -> list[Term]:
+def _gathering(rows: Kept, weighted: float) -> Term:
     """Backward of bringing the experts' results back to their tokens: the gradient, zeros, a copy that it is added to.
 
     References
@@ -337,26 +338,24 @@ def _gathering(rows: Kept) -> list[Term]:
     .. [1] PyTorch, ``tools/autograd/derivatives.yaml``: index, index_backward puts into new zeros; measured on CPU
     """
     name = N_("Backward of gathering the experts' results")
-    return [evaluate(name, "buffers", routing.routed, rows.numbers, n_held=1, e=3 * _weighted(rows))]
+    return evaluate(name, "buffers", routing.routed, rows.numbers, n_held=1, e=3 * weighted)
 
 
-def _weighted(rows: Kept) -> float:
-    """Bytes of an element of the experts' results once they are multiplied by their routing weights."""
-    return next(row.numbers["e"] for row in rows.layer.rows if row.saved.name == CHOSEN_WEIGHTS)
-
-
-def _inside_forward(held: Formats, rows: Kept) -> list[Term]:
+def _inside_forward(scenario: Scenario, held: Formats, rows: Kept) -> list[Term]:
     """What a layer's forward holds at once where nothing is kept: in attention with scores, or in the FFN."""
+    if scenario.batch.recompute in ("none", "selective"):
+        return []
+    shape = scenario.model.shape
     numbers, e = rows.numbers, 4 if held.arithmetic == FP32 else 2
     scores = next((row for row in rows.layer.rows if row.saved.formula is size.scores), None)
 
     def term(name: str, formula: Callable, each: float) -> Term:
         return evaluate(name, "buffers", formula, numbers, n_held=1, e=each)
 
-    routed = any(row.saved.formula is routing.routed for row in rows.layer.rows)
-    ffn = _experts_forward(rows, e, term) if routed else [
-        term(N_("FFN in forward: activated gate, up, product"), size.inner, 3 * e),
-    ]  # fmt: skip
+    if shape.moe_layers:
+        ffn = _experts_forward(e, weights(shape)[held.arithmetic], term)
+    else:
+        ffn = [term(N_("FFN in forward: activated gate, up, product"), size.inner, 3 * e)]
     ffn.append(term(N_("FFN in forward: input"), size.hidden, held.stream))
     if scores is None:
         return ffn
@@ -372,13 +371,13 @@ def _inside_forward(held: Formats, rows: Kept) -> list[Term]:
     return max(attention, ffn, key=lambda terms: sum(t.bytes for t in terms))
 
 
-def _experts_forward(rows: Kept, e: float, term: Callable) -> list[Term]:
+def _experts_forward(e: float, weighted: float, term: Callable) -> list[Term]:
     """Experts in forward: at the activation, or where their results go back to their tokens."""
     tokens = N_("Experts in forward: tokens as they come in")
     inner = N_("Experts in forward: gate and up, activated gate, product")
     results = N_("Experts in forward: results, weighted, in the tokens' order")
     activation = [term(tokens, routing.routed, e), term(inner, routing.routed_inner, 4 * e)]
-    gathering = [term(tokens, routing.routed, e), term(results, routing.routed, e + 2 * _weighted(rows))]
+    gathering = [term(tokens, routing.routed, e), term(results, routing.routed, e + 2 * weighted)]
     return max(activation, gathering, key=lambda terms: sum(t.bytes for t in terms))
 
 
@@ -395,7 +394,7 @@ def _copies(common: Common, part: Part, layers: Layers) -> tuple[list[Term], lis
     if not held.base:
         cached = (found.of_linear + found.of_biases) * part.layers + part.head
         return _copied(common, cached), _copied(common, found.of_linear * kept + part.head)
-    lone = part.first and any(sort.lacking for sort in common.rows.layer.sorts)
+    lone = bool(kept) and part.first and any(sort.lacking for sort in common.rows.layer.sorts)
     frozen = part.head if held.rest == 4 else 0
     if held.base == "fp32":
         frozen += found.of_linear * kept - lone * found.of_qkv

@@ -13,22 +13,34 @@ from ..terms import N_, Moment, Term
 __all__ = ["cached", "facts", "outside", "reduction_pool", "terms"]
 
 
-def terms(scenario: Scenario, peak: Moment, pool: Term | None = None) -> tuple[list[Term], list[Term]]:
-    """What the allocator holds besides the live tensors of ``peak``, and what lies outside the allocator.
+def terms(scenario: Scenario, moments: list[Moment], pool: Term | None = None) -> tuple[list[Term], list[Term]]:
+    """What the allocator holds besides the live tensors of the fullest moment, and what lies outside the allocator.
 
     ``pool`` is what the stream that reduces gradients has held for itself; of
-    it only that counts which is not alive at the peak anyway.
+    it only that counts which is not alive then anyway.
     """
+    peak = max(moments, key=lambda moment: moment.bytes)
     workspace = facts(scenario.framework, scenario.hardware.gpu)[0]
     held = [
         Term(N_("cuBLAS workspace"), "overhead", states.cublas_workspace, {"M_workspace": workspace}, workspace),
     ]
     if pool is not None:
-        alive = sum([t.bytes for t in peak.terms if t.group == "gradients" and "N_shard" in t.numbers])
+        alive = peak.bytes - _besides_shards(moments)
         if pool.bytes > alive:
             numbers = pool.numbers | {"M_live": alive}
             held.append(Term(pool.name, "overhead", states.reduction_pool, numbers, pool.bytes - alive))
     return held + cached(scenario, peak), outside(scenario)
+
+
+def _besides_shards(moments: list[Moment]) -> int:
+    """The most that is alive at once, but for gradients' shards, which lie in their own stream's pool."""
+    most = 0
+    for moment in sorted(moments, key=lambda moment: -moment.bytes):
+        if moment.bytes <= most:
+            break
+        shards = [t.bytes for t in moment.terms if t.group == "gradients" and "N_shard" in t.numbers]
+        most = max(most, moment.bytes - sum(shards))
+    return most
 
 
 def cached(scenario: Scenario, peak: Moment) -> list[Term]:

@@ -78,7 +78,7 @@ def _states_only(scenario: Scenario, have: Holdings, stage: int) -> Stage:
         Moment(N_("End of backward"), "backward", resident + have.gradients),
         Moment(N_("Optimizer step"), "optimizer", resident + have.gradients + have.temporary),
     ]
-    cached, context = overheads.terms(scenario, max(moments, key=lambda moment: moment.bytes))
+    cached, context = overheads.terms(scenario, moments)
     return Stage(stage, scenario.layout.gpus // scenario.layout.pp, moments, cached, context, have.host)
 
 
@@ -116,7 +116,7 @@ def stage_of(common: Common, stage: int, share: Share, host: list[Term]) -> Stag
     if part.first and not common.held.base:
         saved.append(ids(rows.numbers))
 
-    cached, context = overheads.terms(scenario, max(moments, key=lambda moment: moment.bytes), share.pool)
+    cached, context = overheads.terms(scenario, moments, share.pool)
     return Stage(
         stage=stage,
         gpus=scenario.layout.gpus // scenario.layout.pp,
