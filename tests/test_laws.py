@@ -341,7 +341,7 @@ def evaluated(latex):
 
 def shows(value, count):
     """Whether bytes are this value, rounded up (from 2⁵³ on, floating point rounds too)."""
-    return abs(count - math.ceil(value)) <= value / 2**50
+    return abs(count - math.ceil(value)) <= value / 2**48
 
 
 @given(small())
