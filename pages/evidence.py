@@ -104,15 +104,13 @@ def show_table(found: list[Outcome]) -> None:
     for row in summaries(found):
         title = presets.frameworks()[row.framework]["title"]
         if row.quantity in MEASURES:
-            errors = [f"{100 * value:.1f}\u00a0%" for value in (row.median, row.high)] + [
-                f"{100 * row.bias:+.1f}\u00a0%"
-            ]
-            rows.append([title, _(row.quantity), str(row.runs), *errors])
+            errors = [f"{100 * value:.1f}\u00a0%" for value in (row.median, row.high)]
+            bias = f"{100 * row.bias:+.1f}\u00a0%"
+            rows.append([f"{title}: {_(row.quantity)}", str(row.runs), *errors, bias])
         else:
             wrong = _("{wrong} on the wrong side").format(wrong=row.wrong)
-            rows.append([title, _("out of memory, or not"), str(row.runs), wrong, "", ""])
-    head = [_("Accounting"), _("Quantity"), _("Runs"), _("Median error"), _("90 % within"), _("Bias")]
-    table(head, rows, align="llrrrr")
+            rows.append([f"{title}: {_('out of memory, or not')}", str(row.runs), wrong, "", ""])
+    table([_("Accounting"), _("Runs"), _("Median error"), _("90 % within"), _("Bias")], rows)
 
 
 def show_silent(silent: list[Outcome]) -> None:
