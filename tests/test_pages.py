@@ -602,6 +602,32 @@ def test_the_device_grid_has_a_cell_for_every_gpu():
     assert sorted(rank for row in cells["text"] for rank in row) == list(range(128))
 
 
+def test_pipeline_stages_say_what_gpipe_would_hold():
+    """Llama-3-8B, 8 of 32 layers a stage, 4 or all 16 micro-batches; no scores (article, section 3.3)."""
+    at = fine(opened("framework=textbook&gpus=8&pp=4&accum=16", "parallelism.py"))
+    layer = 2_835_349_504 + 503_316_480 - 5 * 4096**2 * 32
+    behind = 4 * 4096 * 4096
+    kept = column(at, "Schedule, its fullest stage", "Kept")
+    own, gpipe = (amount(count, "GB") for count in (4 * 8 * layer, 16 * (8 * layer + behind)))
+    assert {name: f"{text} GB" for name, text in kept.items()} == {"One forward, one backward": own, "GPipe": gpipe}
+    assert "stage 1 holds 4 of 16 micro-batches" in texts(at) and "stage 4 holds 16 of 16 micro-batches" in texts(at)
+    assert column(at, "Schedule, its fullest stage", "Fits")["GPipe"] == "does not fit"
+
+
+@pytest.mark.parametrize("link", ["gpus=8", "params=70B&gpus=8&pp=4"])
+def test_without_stages_or_activations_there_is_no_word_of_gpipe(link):
+    assert "GPipe" not in texts(fine(opened(link, "parallelism.py")))
+
+
+def test_interleaved_schedules_are_counted_in_chunks():
+    at = fine(opened("gpus=4&pp=4&vpp=2&accum=8&recompute=full", "parallelism.py"))
+    # arXiv:2104.04473: the first stage warms up with 2(p − 1) + (v − 1)p chunks, and works on one more.
+    rows = column(at, "Schedule, its fullest stage", "Schedule")
+    stage, held = map(int, re.findall(r"stage (\d) holds (\d+) of 16 chunks", rows["Interleaved"])[0])
+    assert held == (11, 9, 7, 5)[stage - 1]
+    assert "16 of 16 chunks" in rows["GPipe"]
+
+
 def drawn(at: AppTest) -> list[str]:
     """Ids of the runs that the evidence page draws."""
     found = charts(at).get("evidence", {"data": []})
