@@ -29,36 +29,23 @@ def evaluated() -> list[Outcome]:
 def show_filters(found: list[Outcome]) -> list[Outcome]:
     """The runs of one framework, one model, one technique, on one GPU or several."""
     estimated = [o for o in found if not o.reason]
-    kept = {"on_change": state.mark}
     titles = {"": _("all")} | {id: row["title"] for id, row in presets.frameworks().items() if "title" in row}
     present = ["", *(id for id in titles if any(o.framework == id for o in estimated))]
-    models = Counter(o.model for o in estimated)
-    names = {"": _("all")} | {model: f"{model} ({models[model]})" for model in sorted(models, key=str.lower)}
+    tunings = {"": _("all"), "full": _("all parameters"), "lora": "LoRA", "qlora": "QLoRA"}
+    sizes = {"": _("any"), "one": _("one"), "many": _("several")}
+    runs = Counter(o.model for o in estimated)
+    models = {"": _("all")} | {model: f"{model} ({runs[model]})" for model in sorted(runs, key=str.lower)}
+
+    def buttons(key: str, label: str, options: list[str], names: dict[str, str]) -> str:
+        kept = {"default": "", "required": True, "on_change": state.mark}
+        return st.segmented_control(label, options, format_func=names.get, key=f"_evidence_{key}", **kept)
+
     with st.container(horizontal=True):
-        framework = st.segmented_control(
-            _("Framework"),
-            present,
-            default="",
-            format_func=titles.get,
-            key="_evidence_framework",
-            required=True,
-            **kept,
-        )
-        tunings = {"": _("all"), "full": _("all parameters"), "lora": "LoRA", "qlora": "QLoRA"}
-        tuning = st.segmented_control(
-            _("What is trained"),
-            list(tunings),
-            default="",
-            format_func=tunings.get,
-            key="_evidence_tuning",
-            required=True,
-            **kept,
-        )
-        sizes = {"": _("any"), "one": _("one"), "many": _("several")}
-        gpus = st.segmented_control(
-            _("GPUs"), list(sizes), default="", format_func=sizes.get, key="_evidence_gpus", required=True, **kept
-        )
-        model = st.selectbox(_("Model"), list(names), format_func=names.get, key="_evidence_model", width=230, **kept)
+        framework = buttons("framework", _("Framework"), present, titles)
+        tuning = buttons("tuning", _("What is trained"), list(tunings), tunings)
+        gpus = buttons("gpus", _("GPUs"), list(sizes), sizes)
+        kept = {"key": "_evidence_model", "on_change": state.mark, "width": 230}
+        model = st.selectbox(_("Model"), list(models), format_func=models.get, **kept)
     return [
         o
         for o in found
