@@ -38,6 +38,7 @@ LINKS = [
     "model=llama-3-70b&gpus=24&tp=8&pp=3",
     "model=llama-3-70b&gpus=128&tp=16&pp=8&zero=1&accum=32&sp=1",
     "gpus=8&pp=4&vpp=2&accum=16",
+    "gpus=3&pp=3&vpp=3&accum=4",
     "gpus=16&cp=4&seq=131072&recompute=full",
     "gpus=16&zero=3&shard=4&per_node=4",
     "gpus=8&zero=2&offload=optimizer&recompute=selective&attention=eager",

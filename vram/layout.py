@@ -118,7 +118,7 @@ def held(batch: Batch, layout: Layout, stage: int, n_stage: int, gpipe: bool) ->
     again before the last micro-batch's segments are recomputed.
     """
     flying = in_flight(layout, stage, batch.accum, gpipe)
-    layers = n_stage // layout.vpp
+    layers = -(-n_stage // layout.vpp)
     if batch.recompute == "none":
         recomputed = 0
     else:
