@@ -13,6 +13,7 @@ from pages.parts.text import _, counted, group_name, number, percent, said, size
 from pages.parts.working import show_steps, show_working
 from vram import Scenario, ScenarioError, estimate, imbalance, presets
 from vram.formulas.experts import worst_imbalance
+from vram.layout import in_flight
 from vram.strategies import Strategy, strategies
 from vram.terms import N_, by_group
 from vram.traffic import traffic
@@ -133,7 +134,36 @@ def show_stages() -> None:
         ranks = f"{first.stage * first.gpus:,}–{(last.stage + 1) * last.gpus - 1:,}"
         bars.append((_("stage {n}, ranks {ranks}").format(n=numbers, ranks=ranks), _in_unit(first.terms)))
     _plot_bars(bars, "stages", _("Memory per GPU by pipeline stage: {rows}."))
-    st.markdown(_("Stage i of p holds the activations of min(m, p − i + 1) micro-batches: the first is the fullest."))
+    if layout.vpp == 1:
+        st.markdown(_("Stage i of p holds the activations of min(m, p − i + 1) micro-batches."))
+    else:
+        chunks = _("Stage i of p holds the activations of min(2(p − i) + (v − 1)p + 1, m·v) chunks of its layers.")
+        st.markdown(chunks)
+    if scenario.model.params is None:
+        show_schedules()
+
+
+def show_schedules() -> None:
+    """What GPipe would hold, beside the scenario's own schedule."""
+    m, v = scenario.batch.accum, layout.vpp
+    own = _("One forward, one backward") if v == 1 else _("Interleaved")
+    of = _("stage {stage} holds {n:,} of {m:,} micro-batches")
+    if v > 1:
+        of = _("stage {stage} holds {n:,} of {m:,} chunks of micro-batches")
+    rows = []
+    for name, gpipe in ((own, False), ("GPipe", True)):
+        result = estimate(scenario, gpipe)
+        worst = result.worst
+        n = in_flight(layout, worst.stage, m, gpipe)
+        what = of.format(stage=worst.stage + 1, n=n, m=m * v)
+        rows.append([f"**{name}**: {what}", number(worst.saved), number(worst.device), _(result.verdict)])
+    kept, total_head = (text.format(unit=unit()) for text in (_("Kept for backward, {unit}"), _("Total, {unit}")))
+    table([_("Schedule, its fullest stage"), kept, total_head, _("Fits?")], rows, align="lrrl")
+    why = _(
+        "GPipe begins no backward pass before the last forward pass: every stage holds all micro-batches, "
+        "the last one with what lies behind the layers, such as logits."
+    )
+    st.markdown(why)
 
 
 def show_busy_experts() -> None:

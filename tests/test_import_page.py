@@ -68,7 +68,7 @@ def test_a_preset_chosen_after_an_import_is_all_of_the_preset():
 def test_the_evidence_page_shows_every_run_and_its_failures():
     at = fine(opened("", "evidence.py"))
     found = outcomes()
-    drawn = sum(len(trace["x"]) for trace in charts(at)["evidence"]["data"] if trace["mode"] == "markers")
+    drawn = sum(len(trace["x"]) for trace in charts(at)["evidence"]["data"] if "customdata" in trace)
     assert drawn == sum(o.quantity in MEASURES and not o.reason for o in found)
     for o in found:
         if o.reason:

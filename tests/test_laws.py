@@ -14,7 +14,7 @@ import pytest
 import sympy
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
-from strategies import changed, divisors, small
+from strategies import changed, divisors, scenarios, small
 
 from vram import count_parameters, estimate, formulas
 from vram.formulas import SYMBOLS, activations
@@ -376,3 +376,36 @@ def test_latex_has_no_internal_names(formula):
     latex = sympy.latex(found, symbol_names={symbol: SYMBOLS[name][0] for name, symbol in symbols.items()})
     assert not re.search(r"x_?\{?\d", latex)
     assert not re.search(r"(?<![a-zA-Z\\])(phi|beta|[nd]_[a-z]|D_[a-z])", latex)
+
+
+SPLIT = scenarios(most_layers=60, most_degree=12).filter(lambda scenario: scenario.layout.pp > 1)
+
+
+@given(SPLIT)
+def test_gpipe_never_needs_less(scenario):
+    own, gpipe = estimate(scenario), estimate(scenario, gpipe=True)
+    for a, b in zip(own.stages, gpipe.stages, strict=True):
+        assert at_most(a.saved, b.saved)
+        assert at_most(a.allocated, b.allocated)
+        assert at_most(a.device, b.device)
+
+
+@given(SPLIT, st.integers(1, 11))
+def test_stages_that_hold_all_micro_batches_anyway_are_the_same_with_gpipe(scenario, accum):
+    scenario = changed(scenario, vpp=1, accum=accum)
+    own, gpipe = estimate(scenario).stages, estimate(scenario, gpipe=True).stages
+    for stage in range(max(scenario.layout.pp - accum + 1, 0)):
+        assert own[stage] == gpipe[stage]
+
+
+@given(small(counted=True).filter(lambda scenario: scenario.layout.pp > 1), st.integers(2, 40))
+def test_with_gpipe_every_stage_keeps_every_micro_batch(scenario, accum):
+    once = changed(scenario, vpp=1, recompute="none", offload_activations=False, accum=1)
+    many = changed(once, accum=accum)
+    for one, all in zip(estimate(once, gpipe=True).stages, estimate(many, gpipe=True).stages, strict=True):
+        assert near(all.saved, accum * one.saved, 0) or near(accum * one.saved, all.saved, 20 * accum)
+
+
+@given(small().filter(lambda scenario: scenario.layout.pp == 1))
+def test_without_a_pipeline_there_is_no_gpipe(scenario):
+    assert estimate(scenario, gpipe=True) == estimate(scenario)

@@ -38,6 +38,7 @@ LINKS = [
     "model=llama-3-70b&gpus=24&tp=8&pp=3",
     "model=llama-3-70b&gpus=128&tp=16&pp=8&zero=1&accum=32&sp=1",
     "gpus=8&pp=4&vpp=2&accum=16",
+    "gpus=3&pp=3&vpp=3&accum=4",
     "gpus=16&cp=4&seq=131072&recompute=full",
     "gpus=16&zero=3&shard=4&per_node=4",
     "gpus=8&zero=2&offload=optimizer&recompute=selective&attention=eager",
@@ -600,3 +601,90 @@ def test_the_device_grid_has_a_cell_for_every_gpu():
     assert "128 GPUs = DP 4 × PP 4 × TP 8" in texts(at)
     cells = charts(at)["grid"]["data"][0]
     assert sorted(rank for row in cells["text"] for rank in row) == list(range(128))
+
+
+def test_pipeline_stages_say_what_gpipe_would_hold():
+    """Llama-3-8B, 8 of 32 layers a stage, 4 or all 16 micro-batches; no scores (article, section 3.3)."""
+    at = fine(opened("framework=textbook&gpus=8&pp=4&accum=16", "parallelism.py"))
+    layer = 2_835_349_504 + 503_316_480 - 5 * 4096**2 * 32
+    behind = 4 * 4096 * 4096
+    kept = column(at, "Schedule, its fullest stage", "Kept")
+    own, gpipe = (amount(count, "GB") for count in (4 * 8 * layer, 16 * (8 * layer + behind)))
+    assert {name: f"{text} GB" for name, text in kept.items()} == {"One forward, one backward": own, "GPipe": gpipe}
+    assert "stage 1 holds 4 of 16 micro-batches" in texts(at) and "stage 4 holds 16 of 16 micro-batches" in texts(at)
+    assert column(at, "Schedule, its fullest stage", "Fits")["GPipe"] == "does not fit"
+
+
+@pytest.mark.parametrize("link", ["gpus=8", "params=70B&gpus=8&pp=4"])
+def test_without_stages_or_activations_there_is_no_word_of_gpipe(link):
+    assert "GPipe" not in texts(fine(opened(link, "parallelism.py")))
+
+
+def test_interleaved_schedules_are_counted_in_chunks():
+    at = fine(opened("gpus=4&pp=4&vpp=2&accum=8&recompute=full", "parallelism.py"))
+    # arXiv:2104.04473: the first stage warms up with 2(p − 1) + (v − 1)p chunks, and works on one more.
+    rows = column(at, "Schedule, its fullest stage", "Schedule")
+    stage, held = map(int, re.findall(r"stage (\d) holds (\d+) of 16 chunks", rows["Interleaved"])[0])
+    assert held == (11, 9, 7, 5)[stage - 1]
+    assert "16 of 16 chunks" in rows["GPipe"]
+
+
+def drawn(at: AppTest) -> list[str]:
+    """Ids of the runs that the evidence page draws."""
+    found = charts(at).get("evidence", {"data": []})
+    return sorted(id for trace in found["data"] for id in trace.get("customdata", []))
+
+
+def run_links() -> dict[str, dict[str, str]]:
+    """What the link of each measured run says, by the run's id."""
+    return {run["id"]: dict(parse_qsl(run["link"])) | {"config": run.get("config")} for run in presets.evidence()}
+
+
+MEASURED = {run["id"] for run in presets.evidence() if run["quantity"] in ("allocated", "reserved", "device")}
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "belongs"),
+    [
+        ("framework", "deepspeed", lambda link: link["framework"] == "deepspeed"),
+        ("tuning", "lora", lambda link: link.get("tuning") == "lora"),
+        ("gpus", "one", lambda link: link.get("gpus", "1") == "1"),
+        ("model", "meta-llama/Llama-2-70b-hf", lambda link: link["model"] == "meta-llama/Llama-2-70b-hf"),
+        ("model", "bloom", lambda link: (link["config"] or {}).get("model_type") == "bloom"),
+    ],
+)
+def test_a_filter_leaves_the_runs_that_its_name_says(key, value, belongs):
+    at = fine(opened("", "evidence.py"))
+    everything = drawn(at)
+    control(at, f"_evidence_{key}").set_value(value).run()
+    wanted = [id for id, link in run_links().items() if belongs(link)]
+    assert drawn(fine(at)) == sorted(id for id in everything if id in wanted)
+    assert MEASURED & set(wanted)
+    assert {o.split("  ")[-1] for o in control(at, "_evidence_run").options} == set(wanted)
+
+
+def test_filters_that_leave_no_run_say_so():
+    at = fine(opened("", "evidence.py"))
+    control(at, "_evidence_model").set_value("bloom").run()
+    control(at, "_evidence_tuning").set_value("qlora").run()
+    assert "No run of this kind has been estimated." in texts(fine(at))
+    assert not drawn(at) and not tables(at)
+    control(at, "_evidence_tuning").set_value("").run()
+    assert drawn(fine(at))
+
+
+def test_the_picked_run_is_marked_and_falls_back_when_a_filter_removes_it():
+    def marked(at: AppTest) -> list[float]:
+        return charts(at)["evidence"]["data"][-1]["x"]
+
+    at = fine(opened("", "evidence.py"))
+    run = next(r for r in presets.evidence() if r["id"] in MEASURED and r["link"].startswith("framework=deepspeed"))
+    control(at, "_evidence_run").set_value(run["id"]).run()
+    assert run["source"] in texts(fine(at)) and marked(at) == [run["bytes"] / 10**9]
+    control(at, "_evidence_framework").set_value("pytorch").run()
+    assert run["source"] not in texts(fine(at))
+    other = control(at, "_evidence_run").value
+    assert dict(parse_qsl(next(r["link"] for r in presets.evidence() if r["id"] == other)))["framework"] == "pytorch"
+    assert control(at, "_evidence_run").options[0].endswith(other)
+    control(at, "_evidence_framework").set_value("").run()
+    assert control(fine(at), "_evidence_run").value == other

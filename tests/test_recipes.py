@@ -93,6 +93,38 @@ def test_micro_batches_in_flight_on_each_stage(pp, vpp, accum, held):
     assert [in_flight(layout, stage, accum) for stage in range(pp)] == held
 
 
+@pytest.mark.parametrize(("pp", "vpp", "accum"), [(4, 1, 8), (4, 1, 2), (2, 1, 1), (4, 2, 8), (8, 4, 3)])
+def test_with_gpipe_every_stage_holds_all_micro_batches(pp, vpp, accum):  # arXiv:1811.06965, section 2.3
+    layout = Scenario.from_link(f"gpus={pp}&pp={pp}&vpp={vpp}").layout
+    assert [in_flight(layout, stage, accum, gpipe=True) for stage in range(pp)] == [accum * vpp] * pp
+
+
+@pytest.mark.parametrize("accum", [1, 3, 16])
+def test_gpipe_keeps_a_checkpoint_of_every_layer_for_every_micro_batch(accum):
+    # 32 layers on 4 stages, 4096 tokens of 4096 channels in 16 bit.
+    scenario = Scenario.from_link(f"framework=textbook&model=llama-3-8b&gpus=4&pp=4&accum={accum}&recompute=full")
+    for stage in estimate(scenario, gpipe=True).stages:
+        held = {t.name: t.bytes for t in stage.terms}["Checkpoints: inputs of recomputed layers"]
+        assert held == accum * 8 * 2 * 4096 * 4096
+
+
+@pytest.mark.parametrize(
+    ("framework", "loss", "each"),
+    [
+        *(("pytorch", "full", 4), ("pytorch", "fused-ce", 2), ("pytorch", "chunked", 2)),  # FP32 log-softmax; logits
+        *(("megatron", "full", 6), ("megatron", "fused-ce", 4)),  # 16-bit logits and FP32 softmax; in 16 bit
+    ],
+)
+def test_with_gpipe_the_last_stage_keeps_the_logits_of_all_micro_batches(framework, loss, each):
+    link = f"framework={framework}&model=llama-3-8b&gpus=4&pp=4&loss={loss}&precision=bf16&recompute=full&accum=3"
+    one, all = (estimate(Scenario.from_link(link), gpipe).stages[-1] for gpipe in (False, True))
+    logits = each * 4096 * 128256
+    hidden = 2 * 4096 * 4096
+    # Besides two micro-batches' logits, their checkpoints of 8 layers and what the last norm and the head keep.
+    assert 2 * (logits + 7 * hidden) < all.saved - one.saved < 2 * (logits + 14 * hidden)
+    assert all.allocated - one.allocated > 2 * logits
+
+
 @pytest.mark.parametrize(("pp", "vpp"), [(2, 2), (4, 2), (4, 4), (8, 2)])
 def test_the_first_stage_holds_what_the_schedule_s_paper_says(pp, vpp):
     # arXiv:2205.05198, section 4.2.3: activations of L layers; 1 + (p − 1)/(p·v) times as many when interleaved.

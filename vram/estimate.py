@@ -99,18 +99,20 @@ class Estimate:
         }
 
 
-def estimate(scenario: Scenario) -> Estimate:
+def estimate(scenario: Scenario, gpipe: bool = False) -> Estimate:
     """Tell what fills the memory of each GPU of a training run.
 
     Parameters
     ----------
     scenario : Scenario
+    gpipe : bool
+        With GPipe's schedule of the pipeline instead of the scenario's own: a comparison, which no link says.
 
     Returns
     -------
     Estimate
     """
-    stages = ACCOUNTINGS[scenario.framework](scenario)
+    stages = ACCOUNTINGS[scenario.framework](scenario, gpipe)
     worst = max(stages, key=lambda stage: stage.device)
     capacity = presets.gpu(scenario.hardware.gpu).capacity
     count = trained(scenario)

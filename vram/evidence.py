@@ -27,12 +27,15 @@ class Outcome(NamedTuple):
 
     ``error`` is (estimated − measured) / measured, without what the source's
     rounding explains; of ``oom`` and ``fits`` only the side counts, ``wrong``.
+    ``source`` is the publication without the row in it; ``model`` the model's
+    name or, where the run brings its own config, its ``model_type``.
     """
 
     id: str
     framework: str
     quantity: str
-    group: tuple[str, str]
+    source: str
+    model: str
     tuning: str
     gpus: int
     measured: int
@@ -40,6 +43,11 @@ class Outcome(NamedTuple):
     error: float
     wrong: bool
     reason: str
+
+    @property
+    def group(self) -> tuple[str, str]:
+        """Runs that are not independent: one source, one model."""
+        return self.source, self.model
 
 
 class Summary(NamedTuple):
@@ -64,10 +72,8 @@ def evaluate(run: dict) -> Outcome:
         run["id"],
         query.get("framework", ""),
         run["quantity"],
-        (
-            ", ".join(run["source"].split(", ")[:2]),
-            run.get("config", {}).get("model_type", "") + query.get("model", ""),
-        ),
+        ", ".join(run["source"].split(", ")[:2]),
+        run["config"]["model_type"] if "config" in run else query.get("model", ""),
         query.get("tuning", "full"),
         gpus,
         run["bytes"],

@@ -57,18 +57,22 @@ def layers_by_stage(scenario: Scenario) -> tuple[int, ...]:
     return stage_layers(scenario.model.shape.layers, layout.pp, layout.vpp, scenario.framework == "deepspeed")
 
 
-def in_flight(layout: Layout, stage: int, accum: int) -> int:
+def in_flight(layout: Layout, stage: int, accum: int, gpipe: bool = False) -> int:
     """How many micro-batches' activations a stage holds at once (with vpp chunks: of one chunk of its layers).
 
     One-forward-one-backward: stage i of p holds min(m, p − i) micro-batches.
     Interleaved with v chunks: min(2(p − i − 1) + (v − 1)·p + 1, m·v) of them.
+    GPipe, which begins no backward pass before the last forward pass: all m (m·v chunks) on each of several stages.
 
     References
     ----------
     .. [1] Narayanan et al., arXiv:2104.04473, section 2.2.
     .. [2] Megatron-LM, ``megatron/core/pipeline_parallel/schedules.py`` (warm-up micro-batches).
+    .. [3] Huang et al., arXiv:1811.06965, section 2.3.
     """
     p, v = layout.pp, layout.vpp
+    if gpipe and p > 1:
+        return accum * v
     return min(accum, p - stage) if v == 1 else min(2 * (p - stage - 1) + (v - 1) * p + 1, accum * v)
 
 
@@ -107,14 +111,14 @@ class Held(NamedTuple):
     working: int
 
 
-def held(batch: Batch, layout: Layout, stage: int, n_stage: int) -> Held:
+def held(batch: Batch, layout: Layout, stage: int, n_stage: int, gpipe: bool) -> Held:
     """What recompute and the pipeline leave of a stage's activations.
 
     Recomputed layers come first in a stage, so that those kept whole are free
     again before the last micro-batch's segments are recomputed.
     """
-    flying = in_flight(layout, stage, batch.accum)
-    layers = n_stage // layout.vpp
+    flying = in_flight(layout, stage, batch.accum, gpipe)
+    layers = -(-n_stage // layout.vpp)
     if batch.recompute == "none":
         recomputed = 0
     else:

@@ -323,8 +323,9 @@ class Scenario:
             )
             raise ScenarioError("pp", layout.pp, message, fix={"pp": near})
         chunks = layout.pp * layout.vpp
-        # PyTorch's chunks may differ by a layer.
-        if layout.vpp > 1 and (shape.layers < chunks if self.framework == "pytorch" else shape.layers % chunks):
+        # PyTorch's chunks may differ by a layer; the textbook stands beside every framework.
+        uneven = self.framework in ("pytorch", "textbook")
+        if layout.vpp > 1 and (shape.layers < chunks if uneven else shape.layers % chunks):
             message = Message(
                 "{vpp} chunks on each of {pp} stages do not divide the {layers} layers.",
                 vpp=layout.vpp,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import plotly
@@ -34,13 +35,18 @@ button:hover, button:focus-visible { border-color: var(--st-primary-color); colo
 )
 
 
-def plot(figure: dict, key: str, alt: str, first: bool = False) -> None:
+def plot(figure: dict, key: str, alt: str, first: bool = False, on_pick: Callable[[str], None] | None = None) -> None:
     """Show a Plotly figure (a plain dictionary with a height).
 
     ``alt`` says in words what it shows; ``first`` lets it be drawn before the page's other charts.
+    ``on_pick`` is called before the next run with the ``customdata`` of a point that is clicked.
     """
     data = {"figure": figure, "alt": alt, "first": first, "plotly": f"/plotly-{plotly.__version__}.js"}
-    _plot(data=data, key=key, height=figure["layout"]["height"])
+    heard = {}
+    if on_pick:
+        data["picks"] = True
+        heard["on_picked_change"] = lambda: on_pick(st.session_state[key]["picked"])
+    _plot(data=data, key=key, height=figure["layout"]["height"], **heard)
 
 
 def copy_button(scenario) -> None:

@@ -7,6 +7,7 @@ list of them, longest first, and the browser takes the first that has room.
 from __future__ import annotations
 
 import math
+import textwrap
 from typing import NamedTuple
 
 from vram import Estimate, presets
@@ -266,11 +267,14 @@ def growth(points: list[int], bands: list[Band], at: int, axis: str) -> dict:
     return {"data": lines, "layout": layout}
 
 
-def corridor(points: list[Outcome], quantities: dict[str, str]) -> dict:
-    """Measured against estimated bytes on logarithmic axes, with the lines of ±10 %; a symbol for each quantity."""
+def corridor(points: list[Outcome], quantities: dict[str, str], picked: str) -> dict:
+    """Measured against estimated bytes on logarithmic axes, with the lines of ±10 %; a symbol for each quantity.
+
+    The run whose id is ``picked`` is filled; its colour is the page's ink.
+    """
     values = [count / 10**9 for o in points for count in (o.measured, o.estimated)]
     low, high = 0.8 * min(values), 1.25 * max(values)
-    symbols = dict(zip(quantities, ("circle-open", "triangle-up-open", "x-thin-open"), strict=True))
+    symbols = dict(zip(quantities, ("circle", "triangle-up", "x-thin"), strict=True))
     traces = []
     for factor, dash in ((0.9, "dot"), (1.0, "solid"), (1.1, "dot")):
         ends = {"x": [low, high], "y": [factor * low, factor * high]}
@@ -287,11 +291,24 @@ def corridor(points: list[Outcome], quantities: dict[str, str]) -> dict:
                 "name": title,
                 "x": [o.measured / 10**9 for o in shown],
                 "y": [o.estimated / 10**9 for o in shown],
-                "text": [f"{o.id}<br>{100 * o.error:+.1f} %" for o in shown],
-                "marker": {"symbol": symbols[quantity], "size": 8, "color": _INK, "line": {"width": 1.5}},
+                "customdata": [o.id for o in shown],
+                "text": [_run_hover(o) for o in shown],
+                "marker": {"symbol": f"{symbols[quantity]}-open", "size": 8, "color": _INK, "line": {"width": 1.5}},
                 "hovertemplate": "%{text}<extra></extra>",
             }
         )
+    marked = [o for o in points if o.id == picked]
+    traces.append(
+        {
+            "type": "scatter",
+            "mode": "markers",
+            "x": [o.measured / 10**9 for o in marked],
+            "y": [o.estimated / 10**9 for o in marked],
+            "marker": {"symbol": "circle", "size": 12},
+            "hoverinfo": "skip",
+            "showlegend": False,
+        }
+    )
     axis = {"type": "log", "range": [math.log10(low), math.log10(high)], "fixedrange": True, "dtick": "D2"}
     return {
         "data": traces,
@@ -304,6 +321,12 @@ def corridor(points: list[Outcome], quantities: dict[str, str]) -> dict:
             yaxis=axis | {"title": {"text": _("estimated, GB")}, "automargin": True},
         ),
     }
+
+
+def _run_hover(found: Outcome) -> str:
+    """What hovering over a run says: its id, how far off it is, its model, who published it."""
+    id, source = "<br>".join(textwrap.wrap(found.id, 40)), found.source.split(", ")[0]
+    return f"<b>{id}</b><br>{100 * found.error:+.1f} %<br>{found.model}<br>{source}"
 
 
 def grid(dp: int, pp: int, tp: int, per_node: int) -> tuple[dict, str, str]:

@@ -28,6 +28,15 @@ function label(traces, layout, width) {
   return traces;
 }
 
+// A click on a point is told to the page. Plotly forgets its listeners when it is purged.
+function listen(node) {
+  const over = node.querySelector(".nsewdrag").style;
+  for (const name of ["plotly_click", "plotly_hover", "plotly_unhover"]) node.removeAllListeners(name);
+  node.on("plotly_click", ({ points }) => node.pick(points[0].customdata));
+  node.on("plotly_hover", () => { over.cursor = "pointer"; });
+  node.on("plotly_unhover", () => { over.cursor = ""; });
+}
+
 // One figure at a time: Plotly cannot start on the next while it still moves the bars of the last. Of figures that
 // come in meanwhile only the newest is drawn, and at once.
 async function draw(node, address, first) {
@@ -35,17 +44,19 @@ async function draw(node, address, first) {
   while (node.next && !node.gone) {
     // The result strip is painted before the page's other charts take the browser's time.
     if (!first) await new Promise((done) => requestAnimationFrame(() => setTimeout(done)));
-    const { figure, layout, options } = node.next;
+    const { traces, layout, options } = node.next;
     node.next = null;
-    await plotly.react(node, label(structuredClone(figure.data), layout, node.clientWidth), layout, options);
+    await plotly.react(node, label(traces, layout, node.clientWidth), layout, options);
+    if (node.pick) listen(node);
     if (node.next) delete node.next.layout.transition;
   }
   node.drawing = null;
   if (node.gone) plotly.purge(node);
 }
 
-export default function ({ data, parentElement }) {
+export default function ({ data, parentElement, setTriggerValue }) {
   const node = parentElement.querySelector(".plot");
+  node.pick = data.picks && ((id) => setTriggerValue("picked", id));
   node.style.height = `${data.figure.layout.height}px`;
   node.setAttribute("role", "img");
   node.setAttribute("aria-label", data.alt);
@@ -67,12 +78,14 @@ export default function ({ data, parentElement }) {
     layout[name] = { gridcolor: line, linecolor: line, zerolinecolor: line, ...layout[name] };
   }
   for (const shape of layout.shapes ?? []) shape.line = { color: ink, ...shape.line };
+  const traces = structuredClone(data.figure.data);
+  for (const { marker } of traces) if (marker) marker.color ??= ink;
 
   const options = { displayModeBar: false, responsive: true, scrollZoom: false, doubleClick: false };
   const shown = JSON.stringify([data.figure, ink, line, paper]);
   if (shown !== node.shown) {
     node.shown = shown;
-    node.next = { figure: data.figure, layout, options };
+    node.next = { traces, layout, options };
     node.drawing ??= draw(node, data.plotly, data.first);
   }
   return () => {

@@ -11,7 +11,7 @@ from playwright.sync_api import BrowserContext, expect
 from screen import serving
 
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
-PROBES = re.compile(r"/(precision|activations|parallelism|nonsense)/_stcore/(health|host-config)$")
+PROBES = re.compile(r"/(precision|activations|parallelism|evidence|nonsense)/_stcore/(health|host-config)$")
 """Streamlit looks for its server below the page's own address first, and finds a 404 there."""
 
 expect.set_options(timeout=15_000)

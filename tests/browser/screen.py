@@ -17,7 +17,10 @@ from vram import Estimate, Scenario, estimate
 from vram.units import amount
 
 ROOT = Path(__file__).parents[2]
-PAGES = {"Model": "/", "Precision": "/precision", "Activations": "/activations", "Parallelism": "/parallelism"}
+PAGES = {
+    **{"Model": "/", "Precision": "/precision", "Activations": "/activations", "Parallelism": "/parallelism"},
+    "Evidence": "/evidence",
+}
 READY = "[data-testid=stApp][data-test-script-state=notRunning][data-test-connection-state=CONNECTED]"
 
 

@@ -3,15 +3,19 @@
 import csv
 import io
 import json
+import math
 import random
+import re
 from urllib.parse import urlsplit
 
 import pytest
 from playwright.sync_api import expect
 from screen import PAGES, go, idle, memory, query, serving, shows, slider, strip, visit
 
-from vram import Scenario, estimate
+from vram import Scenario, estimate, presets, shape_from_config
+from vram.evidence import MEASURES, Outcome, outcomes
 from vram.terms import by_group
+from vram.units import amount
 
 SLIDERS = {
     "Model": ("Layers", "", {"layers": 33}),
@@ -19,7 +23,7 @@ SLIDERS = {
     "Activations": ("Micro-batch per GPU", "", {"batch": 2}),
     "Parallelism": ("GPUs", "zero=3", {"gpus": 2}),
 }
-"""On each page a slider, a link to start from, and what one press of the right arrow makes of it."""
+"""On each page with sliders one of them, a link to start from, and what one press of the right arrow makes of it."""
 
 
 def moved(link: str, **values: object) -> str:
@@ -27,7 +31,7 @@ def moved(link: str, **values: object) -> str:
     return Scenario.from_values({**Scenario.from_link(link).values(), **values}).to_link()
 
 
-@pytest.mark.parametrize("name", PAGES)
+@pytest.mark.parametrize("name", SLIDERS)
 def test_a_slider_moves_bar_total_and_address(page, name):
     label, link, values = SLIDERS[name]
     visit(page, PAGES[name], link)
@@ -123,7 +127,7 @@ def test_two_sliders_in_quick_turns_keep_both(page):
 def test_a_walk_through_all_pages_keeps_the_scenario(page):
     visit(page)
     link = ""
-    for name in PAGES:
+    for name in SLIDERS:
         go(page, name)
         shows(page, link)
         if name == "Precision":
@@ -238,7 +242,7 @@ def test_junk_in_a_link_is_named_and_does_no_harm(page, junk, link, problems):
     expect(page.get_by_role("dialog")).to_have_count(0)
 
 
-@pytest.mark.parametrize("name", PAGES)
+@pytest.mark.parametrize("name", SLIDERS)
 def test_charts_stay_the_same_nodes_through_twenty_changes(page, name):
     label, link, _values = SLIDERS[name]
     visit(page, PAGES[name], link)
@@ -303,3 +307,46 @@ def test_downloads_hold_the_estimate(page):
         page.get_by_role("button", name="JSON").click()
     assert json.loads(data.value.path().read_text(encoding="utf-8")) == found.to_dict()
     assert query(page) and Scenario.from_link(query(page)) == Scenario.from_link(link)
+
+
+def lonely(count: int) -> list[Outcome]:
+    """Measured runs whose points lie farthest from all others, but for the one that is shown first."""
+    runs = [found for found in outcomes() if found.quantity in MEASURES and not found.reason]
+    places = {found.id: (math.log(found.measured), math.log(found.estimated)) for found in runs}
+    first = max(runs, key=lambda found: abs(found.error))
+
+    def room(found: Outcome) -> float:
+        return min(math.dist(places[found.id], place) for id, place in places.items() if id != found.id)
+
+    return sorted((found for found in runs if found is not first), key=room)[-count:]
+
+
+def test_a_click_on_a_point_shows_its_run_and_the_way_to_its_scenario(page):
+    page.set_viewport_size({"width": 1280, "height": 1200})
+    visit(page, "/evidence", "gpus=8&zero=3")
+    runs = {run["id"]: run for run in presets.evidence()}
+    chart = page.get_by_role("img", name=re.compile("of the measurement"))
+    section = page.get_by_test_id("stColumn").filter(has=page.get_by_role("heading", name="One run"))
+    for found in lonely(2):
+        point = chart.locator("path.point").evaluate_all(
+            "(points, id) => points.findIndex((point) => point.__data__.data === id)", found.id
+        )
+        box = chart.locator("path.point").nth(point).bounding_box()
+        place = box["x"] + box["width"] / 2, box["y"] + box["height"] / 2
+        page.mouse.move(*place)
+        for text in (f"{100 * found.error:+.1f} %", found.model, found.source.split(", ")[0]):
+            expect(chart.locator(".hoverlayer")).to_contain_text(text)
+        cursor = "([x, y]) => getComputedStyle(document.elementFromPoint(x, y)).cursor"
+        assert page.evaluate(cursor, place) == "pointer"
+        expect(section).not_to_contain_text(amount(found.measured, "GB"))
+        page.mouse.click(*place)
+        expect(section).to_contain_text(f"measured {amount(found.measured, 'GB')}")
+        expect(section).to_contain_text(runs[found.id]["source"])
+        expect(section.get_by_role("combobox")).to_have_value(re.compile(re.escape(found.id)))
+        idle(page)
+    assert query(page) == "gpus=8&zero=3"
+    run = runs[found.id]
+    shape = shape_from_config(run["config"]) if "config" in run else None
+    section.get_by_role("link", name="Open its scenario").click()
+    page.wait_for_url(lambda url: urlsplit(url).path == PAGES["Activations"], wait_until="commit")
+    shows(page, Scenario.from_link(run["link"], shape=shape).to_link())

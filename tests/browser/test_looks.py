@@ -88,9 +88,10 @@ def test_texts_in_charts_can_be_read(new_context, name, scheme):
 def test_axe_finds_nothing(new_context, name, scheme):
     page = new_context(color_scheme=scheme).new_page()
     visit(page, PAGES[name], BUSY + "&tp=abc&vpp=3")
-    for fold in ("Where the article is loose", "Show the working"):
-        page.get_by_text(fold, exact=True).click()
-    expect(page.get_by_role("button", name="CSV")).to_be_visible()
+    if name != "Evidence":
+        for fold in ("Where the article is loose", "Show the working"):
+            page.get_by_text(fold, exact=True).click()
+        expect(page.get_by_role("button", name="CSV")).to_be_visible()
     idle(page)
     found = []
     for violation in Axe().run(page).response["violations"]:

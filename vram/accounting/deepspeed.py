@@ -40,11 +40,11 @@ def notes(scenario: Scenario) -> list[Message]:
     return found
 
 
-def assemble(scenario: Scenario) -> list[Stage]:
+def assemble(scenario: Scenario, gpipe: bool) -> list[Stage]:
     """The memory of one GPU of each pipeline stage."""
     layout = scenario.layout
     if layout.tp > 1 or layout.pp > 1 or scenario.model.params is not None:
-        stages = megatron.pipeline(scenario, holdings, _standing, states.stage_outputs)
+        stages = megatron.pipeline(scenario, gpipe, holdings, _standing, states.stage_outputs)
     else:
         stages = [_hugging_face(scenario)]
     return [_with_own_blocks(stage) for stage in stages]

@@ -26,6 +26,7 @@ from .megatron_layers import drops, layer_of, numbers_of
 from .megatron_states import holdings
 from .ranks import Amount, matrices, on_stage, places
 from .saved import ACTIVATION, SCORES
+from .schedules import beside, waiting_losses
 
 __all__ = ["assemble", "notes", "pipeline", "workspaces"]
 
@@ -78,12 +79,14 @@ def notes(scenario: Scenario) -> list[Message]:
     return found
 
 
-def assemble(scenario: Scenario) -> list[Stage]:
+def assemble(scenario: Scenario, gpipe: bool) -> list[Stage]:
     """The memory of one GPU of each pipeline stage."""
-    return pipeline(scenario, holdings, _standing)
+    return pipeline(scenario, gpipe, holdings, _standing)
 
 
-def pipeline(scenario: Scenario, states: Callable, standing: Callable, outputs: Callable | None = None) -> list[Stage]:
+def pipeline(
+    scenario: Scenario, gpipe: bool, states: Callable, standing: Callable, outputs: Callable | None = None
+) -> list[Stage]:
     """All stages; ``states`` gives a stage's holdings, ``standing`` the buffers that stand besides them.
 
     ``outputs`` is the formula of what stages keep of their outputs; Megatron-LM frees them once they are sent.
@@ -98,7 +101,7 @@ def pipeline(scenario: Scenario, states: Callable, standing: Callable, outputs: 
     for stage, kind in enumerate(stage_kinds(scenario)):
         if kind not in known:
             known[kind] = _share(common, states, standing, *kind)
-        stages.append(_stage(common, stage, known[kind]))
+        stages.append(_stage(common, stage, known[kind], gpipe))
     return stages
 
 
@@ -233,9 +236,9 @@ def workspaces(scenario: Scenario) -> Term:
     return Term(name, "buffers", size.workspace, {"M_workspace": held}, held)
 
 
-def _stage(common: Common, stage: int, share: Share) -> Stage:
+def _stage(common: Common, stage: int, share: Share, gpipe: bool) -> Stage:
     scenario, layers = common.scenario, share.layers
-    flying = in_flight(scenario.layout, stage, scenario.batch.accum)
+    flying = in_flight(scenario.layout, stage, scenario.batch.accum, gpipe)
     stored = _stacks(common, layers, [flying * n for n in layers.keeps], flying * layers.whole,
                      flying * layers.checkpoints)  # fmt: skip
     edges = list(share.edges)
@@ -270,6 +273,9 @@ def _stage(common: Common, stage: int, share: Share) -> Stage:
     moments.append(Moment(N_("Optimizer step"), "optimizer", [share.optimizer]))
     host = share.host + ([term for part in stored for term in part.expand()] if offloaded else [])
     saved = sum([part.bytes for part in [*stored, *edges, *share.output]])
+    if gpipe and share.last:
+        waiting = waiting_losses(scenario, share.edges + share.output)
+        moments, saved = beside(moments, waiting), saved + sum([t.bytes for t in waiting])
     return _finished(scenario, stage, moments, host, saved)
 
 

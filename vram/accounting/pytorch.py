@@ -22,6 +22,7 @@ from .formats import formats
 from .holdings import Holdings, holdings, part_of, sharded, whole
 from .instants import Common, Layers, Share
 from .kept import evaluate, ids, kept
+from .schedules import beside, waiting_losses
 from .sizes import sizes
 
 __all__ = ["assemble", "layers_held", "notes", "stage_of"]
@@ -50,7 +51,7 @@ def notes(scenario: Scenario) -> list[Message]:
     return found
 
 
-def assemble(scenario: Scenario) -> list[Stage]:
+def assemble(scenario: Scenario, gpipe: bool) -> list[Stage]:
     """The memory of one GPU of each pipeline stage."""
     layout = scenario.layout
     held = formats(scenario.recipe, sharded(layout))
@@ -66,7 +67,7 @@ def assemble(scenario: Scenario) -> list[Stage]:
             part = part_of(scenario, *kind)
             have = holdings(scenario, held, part)
             known[kind] = instants.share(common, part, layers_held(scenario, *kind[:2]), have, inputs), have.host
-        stages.append(stage_of(common, stage, *known[kind]))
+        stages.append(stage_of(common, stage, *known[kind], gpipe))
     return stages
 
 
@@ -99,10 +100,10 @@ def layers_held(scenario: Scenario, n_stage: int, dense: int) -> Layers:
     return Layers(n - recomputed, 0, recomputed, min(recomputed, 1), *kinds)
 
 
-def stage_of(common: Common, stage: int, share: Share, host: list[Term]) -> Stage:
+def stage_of(common: Common, stage: int, share: Share, host: list[Term], gpipe: bool = False) -> Stage:
     """One stage, all moments of its step."""
     scenario, rows, layers, part = common.scenario, common.rows, share.layers, share.part
-    flying = in_flight(scenario.layout, stage, scenario.batch.accum)
+    flying = in_flight(scenario.layout, stage, scenario.batch.accum, gpipe)
     stored = instants.stored(common, share, flying)
     moments = instants.moments(common, share, flying, [] if common.offloaded else stored)
 
@@ -115,6 +116,9 @@ def stage_of(common: Common, stage: int, share: Share, host: list[Term]) -> Stag
         saved += rows.output
     if part.first and not common.held.base:
         saved.append(ids(rows.numbers))
+    if gpipe and part.last:
+        waiting = waiting_losses(scenario, rows.behind + rows.output)
+        moments, saved = beside(moments, waiting), saved + waiting
 
     cached, context = overheads.terms(scenario, moments, share.pool)
     return Stage(

@@ -16,11 +16,12 @@ from ..scenario import Layout, Scenario
 from ..shape import Shape
 from ..states import STATE_NAMES, Storage, storage, trained
 from ..terms import N_, Moment, Stage, Term, term
+from .schedules import waiting_losses
 
 __all__ = ["assemble"]
 
 
-def assemble(scenario: Scenario) -> list[Stage]:
+def assemble(scenario: Scenario, gpipe: bool) -> list[Stage]:
     """The memory of one GPU of each pipeline stage."""
     model, layout = scenario.model, scenario.layout
     layers = (1,) * layout.pp if model.params is not None else layers_by_stage(scenario)
@@ -29,7 +30,7 @@ def assemble(scenario: Scenario) -> list[Stage]:
     stages = []
     for stage, n_stage in enumerate(layers):
         resident, offloaded = states_by_length[n_stage]
-        here, waiting = ([], []) if model.params is not None else _activations(scenario, kept, stage, n_stage)
+        here, waiting = ([], []) if model.params is not None else _activations(scenario, kept, stage, n_stage, gpipe)
         stages.append(
             Stage(
                 stage=stage,
@@ -120,17 +121,24 @@ def _amounts(shape: Shape, n: Held, n_stage: int) -> Amounts:
     )
 
 
-def _activations(scenario: Scenario, kept: Storage, stage: int, n_stage: int) -> tuple[list[Term], list[Term]]:
+def _activations(
+    scenario: Scenario, kept: Storage, stage: int, n_stage: int, gpipe: bool
+) -> tuple[list[Term], list[Term]]:
     """What forward keeps for backward: on the GPU, and (offloaded) in CPU memory."""
-    n = held(scenario.batch, scenario.layout, stage, n_stage)
+    n = held(scenario.batch, scenario.layout, stage, n_stage, gpipe)
     everything = _amounts(scenario.model.shape, n, n_stage)
     last = stage == scenario.layout.pp - 1
     if not scenario.batch.offload_activations:
-        return _rows(scenario, kept, everything, last), []
+        return _and_behind(scenario, _rows(scenario, kept, everything, last), gpipe), []
     at_work = Held(min(n.working, n.layers), min(n.working, n.scored), 0, n.working)
     here = _amounts(scenario.model.shape, at_work, n_stage)
     waiting = Amounts(*(whole - part for whole, part in zip(everything, here, strict=True)))
-    return _rows(scenario, kept, here, last), _rows(scenario, kept, waiting, False)
+    return _and_behind(scenario, _rows(scenario, kept, here, last), gpipe), _rows(scenario, kept, waiting, False)
+
+
+def _and_behind(scenario: Scenario, rows: list[Term], gpipe: bool) -> list[Term]:
+    """The rows, with GPipe those behind the last layer of all micro-batches."""
+    return rows + (waiting_losses(scenario, [t for t in rows if t.formula is activations.final]) if gpipe else [])
 
 
 def _rows(scenario: Scenario, kept: Storage, n: Amounts, last: bool) -> list[Term]:

@@ -78,6 +78,7 @@ SYMBOLS = {
     "N_shard": (r"N_{\mathrm{shard}}", "GPUs in one sharding group"),
     "N_expert": (r"N_{\mathrm{expert}}", "GPUs that hold the same experts"),
     "M": (r"M", "bytes of the message"),
+    "M_each": (r"M_{\mathrm{each}}", "bytes of one micro-batch"),
     "M_live": (r"M_{\mathrm{live}}", "bytes of live tensors at the peak"),
     "M_host": (r"M_{\mathrm{host}}", "bytes that are offloaded"),
     "M_step": (r"M_{\mathrm{step}}", "bytes that the optimizer's step makes"),

@@ -31,6 +31,7 @@ __all__ = [
     "qkv_input",
     "query",
     "scores",
+    "waiting",
 ]
 
 
@@ -166,6 +167,16 @@ def final(e, b, s, d_hidden, D_sp, D_cp):
     .. [1] Article, section 3.3, last summand of the model's total.
     """
     return 2 * e * b * s * d_hidden / (D_sp * D_cp)
+
+
+def waiting(m, M_each):
+    """With GPipe, behind the last layer: what all micro-batches but the one at work keep of output and loss: (m − 1)·M.
+
+    References
+    ----------
+    .. [1] Huang et al., arXiv:1811.06965, section 2.3: backward begins when all micro-batches are through forward.
+    """
+    return (m - 1) * M_each
 
 
 def checkpoints(e, n_ckpt, b, s, d_hidden, D_sp, D_cp):
