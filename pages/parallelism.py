@@ -11,7 +11,7 @@ from pages.parts.compare import show_comparison
 from pages.parts.notes import show_notes
 from pages.parts.text import _, counted, group_name, number, percent, said, size, table, unit
 from pages.parts.working import show_steps, show_working
-from vram import Scenario, ScenarioError, estimate, imbalance, presets
+from vram import Scenario, ScenarioError, WhatIf, estimate, imbalance, presets
 from vram.formulas.experts import worst_imbalance
 from vram.layout import in_flight
 from vram.strategies import Strategy, strategies
@@ -152,7 +152,7 @@ def show_schedules() -> None:
         of = _("stage {stage} holds {n:,} of {m:,} chunks of micro-batches")
     rows = []
     for name, gpipe in ((own, False), ("GPipe", True)):
-        result = estimate(scenario, gpipe)
+        result = estimate(scenario, WhatIf(gpipe=gpipe))
         worst = result.worst
         n = in_flight(layout, worst.stage, m, gpipe)
         what = of.format(stage=worst.stage + 1, n=n, m=m * v)

@@ -1,6 +1,5 @@
 """Busy experts: the worst case by counting, conservation of routed tokens, and a band that never narrows."""
 
-from dataclasses import replace
 from fractions import Fraction
 from itertools import combinations, pairwise
 
@@ -10,7 +9,7 @@ from hypothesis import strategies as st
 from strategies import small
 from test_laws import at_most, evaluated, near, shows
 
-from vram import Scenario, estimate
+from vram import Scenario, WhatIf, estimate
 from vram.formulas.experts import worst_imbalance
 from vram.imbalance import CAPACITY, cases, limits, routed, worst
 from vram.working import meaning, work, worked
@@ -21,7 +20,7 @@ DEEPSEEK = "model=deepseek-v3&gpus=2048&pp=16&zero=1"
 
 
 def busy(scenario, gamma):
-    return estimate(replace(scenario, imbalance=gamma))
+    return estimate(scenario, WhatIf(imbalance=gamma))
 
 
 any_scenario = st.sampled_from(FRAMEWORKS).flatmap(lambda name: small(counted=True, framework=name))

@@ -16,7 +16,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from strategies import changed, divisors, scenarios, small
 
-from vram import count_parameters, estimate, formulas
+from vram import WhatIf, count_parameters, estimate, formulas
 from vram.formulas import SYMBOLS, activations
 from vram.layout import stage_layers
 from vram.terms import GROUPS, by_group
@@ -383,7 +383,7 @@ SPLIT = scenarios(most_layers=60, most_degree=12).filter(lambda scenario: scenar
 
 @given(SPLIT)
 def test_gpipe_never_needs_less(scenario):
-    own, gpipe = estimate(scenario), estimate(scenario, gpipe=True)
+    own, gpipe = estimate(scenario), estimate(scenario, WhatIf(gpipe=True))
     for a, b in zip(own.stages, gpipe.stages, strict=True):
         assert at_most(a.saved, b.saved)
         assert at_most(a.allocated, b.allocated)
@@ -393,7 +393,7 @@ def test_gpipe_never_needs_less(scenario):
 @given(SPLIT, st.integers(1, 11))
 def test_stages_that_hold_all_micro_batches_anyway_are_the_same_with_gpipe(scenario, accum):
     scenario = changed(scenario, vpp=1, accum=accum)
-    own, gpipe = estimate(scenario).stages, estimate(scenario, gpipe=True).stages
+    own, gpipe = estimate(scenario).stages, estimate(scenario, WhatIf(gpipe=True)).stages
     for stage in range(max(scenario.layout.pp - accum + 1, 0)):
         assert own[stage] == gpipe[stage]
 
@@ -402,10 +402,12 @@ def test_stages_that_hold_all_micro_batches_anyway_are_the_same_with_gpipe(scena
 def test_with_gpipe_every_stage_keeps_every_micro_batch(scenario, accum):
     once = changed(scenario, vpp=1, recompute="none", offload_activations=False, accum=1)
     many = changed(once, accum=accum)
-    for one, all in zip(estimate(once, gpipe=True).stages, estimate(many, gpipe=True).stages, strict=True):
+    for one, all in zip(
+        estimate(once, WhatIf(gpipe=True)).stages, estimate(many, WhatIf(gpipe=True)).stages, strict=True
+    ):
         assert near(all.saved, accum * one.saved, 0) or near(accum * one.saved, all.saved, 20 * accum)
 
 
 @given(small().filter(lambda scenario: scenario.layout.pp == 1))
 def test_without_a_pipeline_there_is_no_gpipe(scenario):
-    assert estimate(scenario, gpipe=True) == estimate(scenario)
+    assert estimate(scenario, WhatIf(gpipe=True)) == estimate(scenario)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from vram import Scenario, estimate
+from vram import Scenario, WhatIf, estimate
 from vram.layout import in_flight
 
 GB = 10**9
@@ -103,7 +103,7 @@ def test_with_gpipe_every_stage_holds_all_micro_batches(pp, vpp, accum):  # arXi
 def test_gpipe_keeps_a_checkpoint_of_every_layer_for_every_micro_batch(accum):
     # 32 layers on 4 stages, 4096 tokens of 4096 channels in 16 bit.
     scenario = Scenario.from_link(f"framework=textbook&model=llama-3-8b&gpus=4&pp=4&accum={accum}&recompute=full")
-    for stage in estimate(scenario, gpipe=True).stages:
+    for stage in estimate(scenario, WhatIf(gpipe=True)).stages:
         held = {t.name: t.bytes for t in stage.terms}["Checkpoints: inputs of recomputed layers"]
         assert held == accum * 8 * 2 * 4096 * 4096
 
@@ -117,7 +117,7 @@ def test_gpipe_keeps_a_checkpoint_of_every_layer_for_every_micro_batch(accum):
 )
 def test_with_gpipe_the_last_stage_keeps_the_logits_of_all_micro_batches(framework, loss, each):
     link = f"framework={framework}&model=llama-3-8b&gpus=4&pp=4&loss={loss}&precision=bf16&recompute=full&accum=3"
-    one, all = (estimate(Scenario.from_link(link), gpipe).stages[-1] for gpipe in (False, True))
+    one, all = (estimate(Scenario.from_link(link), WhatIf(gpipe)).stages[-1] for gpipe in (False, True))
     logits = each * 4096 * 128256
     hidden = 2 * 4096 * 4096
     # Besides two micro-batches' logits, their checkpoints of 8 layers and what the last norm and the head keep.

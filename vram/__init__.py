@@ -9,7 +9,7 @@
 from .errors import ScenarioError
 from .estimate import Estimate, estimate
 from .families import shape_from_config
-from .scenario import Scenario
+from .scenario import Scenario, WhatIf
 from .shape import ParameterCount, Shape, count_parameters
 
 __all__ = [
@@ -18,6 +18,7 @@ __all__ = [
     "Scenario",
     "ScenarioError",
     "Shape",
+    "WhatIf",
     "count_parameters",
     "estimate",
     "shape_from_config",

@@ -8,7 +8,7 @@ from . import presets
 from .accounting import deepspeed, megatron, pytorch, textbook
 from .errors import Message, quoted
 from .layout import gpus_per_node, layers_by_stage
-from .scenario import Scenario
+from .scenario import Scenario, WhatIf
 from .shape import Shape
 from .states import trained
 from .terms import N_, Stage
@@ -99,20 +99,24 @@ class Estimate:
         }
 
 
-def estimate(scenario: Scenario, gpipe: bool = False) -> Estimate:
+AS_IT_IS = WhatIf()
+"""Nothing otherwise than the scenario says."""
+
+
+def estimate(scenario: Scenario, what_if: WhatIf = AS_IT_IS) -> Estimate:
     """Tell what fills the memory of each GPU of a training run.
 
     Parameters
     ----------
     scenario : Scenario
-    gpipe : bool
-        With GPipe's schedule of the pipeline instead of the scenario's own: a comparison, which no link says.
+    what_if : WhatIf
+        Another schedule of the pipeline, or uneven experts: comparisons, which no link says.
 
     Returns
     -------
     Estimate
     """
-    stages = ACCOUNTINGS[scenario.framework](scenario, gpipe)
+    stages = ACCOUNTINGS[scenario.framework](scenario, what_if)
     worst = max(stages, key=lambda stage: stage.device)
     capacity = presets.gpu(scenario.hardware.gpu).capacity
     count = trained(scenario)

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from fractions import Fraction
 from typing import NamedTuple
 
 from .estimate import Estimate, estimate
 from .formulas.experts import worst_imbalance
-from .scenario import Scenario
+from .scenario import Scenario, WhatIf
 from .terms import N_, Stage, Term
 
 __all__ = ["CAPACITY", "TWICE", "Case", "cases", "limits", "routed", "worst"]
@@ -70,7 +69,7 @@ def cases(scenario: Scenario) -> list[Case]:
     loads = [loads[0], *((name, gamma) for name, gamma in loads[1:] if gamma < most)]
     if most > 1:
         loads.append((N_("worst case"), most))
-    return [Case(name, gamma, estimate(replace(scenario, imbalance=gamma))) for name, gamma in loads]
+    return [Case(name, gamma, estimate(scenario, WhatIf(imbalance=gamma))) for name, gamma in loads]
 
 
 def routed(stage: Stage) -> tuple[str, list[Term]]:

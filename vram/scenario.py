@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field, fields, replace
 from fractions import Fraction
+from typing import NamedTuple
 
 from . import presets
 from .errors import Message, ScenarioError
@@ -270,6 +271,21 @@ def sequence_parallel(framework: str, tp: int) -> bool:
 _KEYS = {*DEFAULTS, *RULES, "shape"}
 
 
+class WhatIf(NamedTuple):
+    """What a comparison assumes otherwise than the scenario; no link says it.
+
+    Attributes
+    ----------
+    gpipe : bool
+        GPipe's schedule of the pipeline instead of the scenario's own.
+    imbalance : int or Fraction
+        Tokens that each GPU's experts get, in balanced shares, γ. Routing decides it.
+    """
+
+    gpipe: bool = False
+    imbalance: int | Fraction = 1
+
+
 @dataclass(frozen=True, slots=True)
 class Scenario:
     """One training run, complete and valid.
@@ -286,8 +302,6 @@ class Scenario:
     layout: Layout = Layout()
     hardware: Hardware = field(default_factory=Hardware)
     view: View = View()
-    imbalance: int | Fraction = 1
-    """Tokens that each GPU's experts get, in balanced shares, γ. Routing decides it, so that no link says it."""
 
     def __post_init__(self) -> None:
         RULES["framework"].check("framework", self.framework)

@@ -13,7 +13,7 @@ from dataclasses import replace
 from ..errors import Message
 from ..formulas import deepspeed as states
 from ..formulas import pytorch_activations as size
-from ..scenario import Scenario
+from ..scenario import Scenario, WhatIf
 from ..states import trained
 from ..terms import N_, Bundle, Moment, Stage, Term
 from . import instants, megatron, pytorch
@@ -40,13 +40,13 @@ def notes(scenario: Scenario) -> list[Message]:
     return found
 
 
-def assemble(scenario: Scenario, gpipe: bool) -> list[Stage]:
+def assemble(scenario: Scenario, what_if: WhatIf) -> list[Stage]:
     """The memory of one GPU of each pipeline stage."""
     layout = scenario.layout
     if layout.tp > 1 or layout.pp > 1 or scenario.model.params is not None:
-        stages = megatron.pipeline(scenario, gpipe, holdings, _standing, states.stage_outputs)
+        stages = megatron.pipeline(scenario, what_if, holdings, _standing, states.stage_outputs)
     else:
-        stages = [_hugging_face(scenario)]
+        stages = [_hugging_face(scenario, what_if)]
     return [_with_own_blocks(stage) for stage in stages]
 
 
@@ -69,14 +69,14 @@ def _standing(scenario: Scenario, numbers: dict[str, float], held: Amount, last:
     return [megatron.workspaces(scenario), *buckets(scenario), *live(scenario, round(on_gpu))]
 
 
-def _hugging_face(scenario: Scenario) -> Stage:
+def _hugging_face(scenario: Scenario, what_if: WhatIf) -> Stage:
     """The only stage of a layout that is data-parallel only."""
     shape, recipe = scenario.model.shape, scenario.recipe
     # DeepSpeed turns the whole model to 16 bit: no autocast, no cached copies.
     precision = "fp32" if recipe.precision == "fp32" else "bf16"
     inner = replace(scenario, recipe=replace(recipe, precision=precision, master="auto", grads="auto"))
     held = formats(inner.recipe, False)
-    common = instants.prepare(inner, held, kept(inner, held), sizes(shape))
+    common = instants.prepare(inner, held, kept(inner, held, what_if.imbalance), sizes(shape))
     dense = shape.layers - shape.moe_layers
     part = part_of(scenario, shape.layers, dense, True, True)
     experts = round(common.found.of_experts * shape.moe_layers)

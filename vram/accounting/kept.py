@@ -113,7 +113,7 @@ def evaluate(name: str, group: str, formula: Callable, numbers: dict[str, float]
     return Term(name, group, formula, picked, math.ceil(formula(**picked)))
 
 
-def _numbers(scenario: Scenario, block: Block) -> dict[str, float]:
+def _numbers(scenario: Scenario, block: Block, imbalance: int | Fraction) -> dict[str, float]:
     """The scenario's numbers by symbol."""
     shape, batch, layout = scenario.model.shape, scenario.batch, scenario.layout
     return {
@@ -128,7 +128,7 @@ def _numbers(scenario: Scenario, block: Block) -> dict[str, float]:
         "d_rotary": int(shape.channels * block.rotary),
         "d_ffn": shape.ffn,
         "n_vocab": shape.vocab,
-        **(_expert_numbers(shape, scenario.imbalance) if shape.experts or shape.latent else {}),
+        **(_expert_numbers(shape, imbalance) if shape.experts or shape.latent else {}),
         "D_tp": layout.tp,
         "D_cp": layout.cp,
         "D_sp": layout.tp if layout.sp else 1,
@@ -157,13 +157,13 @@ def _expert_numbers(shape: Shape, imbalance: int | Fraction) -> dict[str, float]
     return found
 
 
-def kept(scenario: Scenario, held: Formats) -> Kept:
+def kept(scenario: Scenario, held: Formats, imbalance: int | Fraction = 1) -> Kept:
     """The rows and terms of a scenario's activations."""
     shape, recipe, batch = scenario.model.shape, scenario.recipe, scenario.batch
     block, measured = block_of(shape)
     dropout = block.drops if batch.dropout == "auto" else batch.dropout == "1"
     kernel = kernel_of(shape, batch.attention, held.arithmetic, dropout, batch.batch)
-    numbers = _numbers(scenario, block)
+    numbers = _numbers(scenario, block, imbalance)
     full = recipe.tuning == "full"
 
     saved = block.before + block.attention[kernel] + block.after

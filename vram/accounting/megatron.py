@@ -15,7 +15,7 @@ from .. import presets
 from ..errors import Message
 from ..formulas import megatron as size
 from ..layout import checkpoints_of, in_flight, stage_kinds
-from ..scenario import Scenario
+from ..scenario import Scenario, WhatIf
 from ..states import trained
 from ..terms import N_, Bundle, Moment, Stage, Term
 from . import overheads
@@ -79,13 +79,13 @@ def notes(scenario: Scenario) -> list[Message]:
     return found
 
 
-def assemble(scenario: Scenario, gpipe: bool) -> list[Stage]:
+def assemble(scenario: Scenario, what_if: WhatIf) -> list[Stage]:
     """The memory of one GPU of each pipeline stage."""
-    return pipeline(scenario, gpipe, holdings, _standing)
+    return pipeline(scenario, what_if, holdings, _standing)
 
 
 def pipeline(
-    scenario: Scenario, gpipe: bool, states: Callable, standing: Callable, outputs: Callable | None = None
+    scenario: Scenario, what_if: WhatIf, states: Callable, standing: Callable, outputs: Callable | None = None
 ) -> list[Stage]:
     """All stages; ``states`` gives a stage's holdings, ``standing`` the buffers that stand besides them.
 
@@ -95,13 +95,13 @@ def pipeline(
     if scenario.model.params is not None:
         phi = Amount(round(scenario.model.params / layout.pp), 0, 0)
         return [_states_only(scenario, states(scenario, phi, phi), stage) for stage in range(layout.pp)]
-    numbers = numbers_of(scenario)
+    numbers = numbers_of(scenario, what_if.imbalance)
     common = Common(scenario, numbers, *layer_of(scenario, numbers), _points(scenario, numbers), outputs)
     stages, known = [], {}
     for stage, kind in enumerate(stage_kinds(scenario)):
         if kind not in known:
             known[kind] = _share(common, states, standing, *kind)
-        stages.append(_stage(common, stage, known[kind], gpipe))
+        stages.append(_stage(common, stage, known[kind], what_if.gpipe))
     return stages
 
 

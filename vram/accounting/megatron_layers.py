@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from fractions import Fraction
+
 from ..formulas import megatron as size
 from ..scenario import Scenario
 from ..shape import Shape
@@ -29,8 +31,8 @@ def drops(scenario: Scenario) -> bool:
     return block_of(scenario.model.shape)[0].drops if wanted == "auto" else wanted == "1"
 
 
-def numbers_of(scenario: Scenario) -> dict[str, float]:
-    """The scenario's numbers by symbol."""
+def numbers_of(scenario: Scenario, imbalance: int | Fraction) -> dict[str, float]:
+    """The scenario's numbers by symbol, with the experts' share of tokens."""
     shape, batch, layout = scenario.model.shape, scenario.batch, scenario.layout
     return {
         "b": batch.batch,
@@ -43,7 +45,7 @@ def numbers_of(scenario: Scenario) -> dict[str, float]:
         "n_padded": padded_vocabulary(shape.vocab, layout.tp),
         "n_expert": shape.experts,
         "n_top": shape.top_k,
-        "gamma": scenario.imbalance,
+        "gamma": imbalance,
         "d_expert": shape.moe_ffn,
         "n_shared": shape.shared_experts,
         "d_shared": shape.shared_ffn or shape.moe_ffn,

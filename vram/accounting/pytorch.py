@@ -14,7 +14,7 @@ from __future__ import annotations
 from ..errors import Message
 from ..formulas import pytorch_activations as size
 from ..layout import checkpoints_of, in_flight, stage_kinds
-from ..scenario import Scenario
+from ..scenario import Scenario, WhatIf
 from ..terms import N_, Moment, Stage, Term
 from . import instants, overheads
 from .blocks import block_of
@@ -51,7 +51,7 @@ def notes(scenario: Scenario) -> list[Message]:
     return found
 
 
-def assemble(scenario: Scenario, gpipe: bool) -> list[Stage]:
+def assemble(scenario: Scenario, what_if: WhatIf) -> list[Stage]:
     """The memory of one GPU of each pipeline stage."""
     layout = scenario.layout
     held = formats(scenario.recipe, sharded(layout))
@@ -59,7 +59,7 @@ def assemble(scenario: Scenario, gpipe: bool) -> list[Stage]:
         have = holdings(scenario, held, whole(scenario, layout.pp))
         return [_states_only(scenario, have, stage) for stage in range(layout.pp)]
     shape = scenario.model.shape
-    common = instants.prepare(scenario, held, kept(scenario, held), sizes(shape))
+    common = instants.prepare(scenario, held, kept(scenario, held, what_if.imbalance), sizes(shape))
     inputs = evaluate(N_("Token ids and labels"), "activations", size.final_per_token, common.rows.numbers, e=16)
     stages, known = [], {}
     for stage, kind in enumerate(stage_kinds(scenario)):
@@ -67,7 +67,7 @@ def assemble(scenario: Scenario, gpipe: bool) -> list[Stage]:
             part = part_of(scenario, *kind)
             have = holdings(scenario, held, part)
             known[kind] = instants.share(common, part, layers_held(scenario, *kind[:2]), have, inputs), have.host
-        stages.append(stage_of(common, stage, *known[kind], gpipe))
+        stages.append(stage_of(common, stage, *known[kind], what_if.gpipe))
     return stages
 
 

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from ..formulas import activations, states
 from ..layout import Held, held, layers_by_stage
-from ..scenario import Layout, Scenario
+from ..scenario import Layout, Scenario, WhatIf
 from ..shape import Shape
 from ..states import STATE_NAMES, Storage, storage, trained
 from ..terms import N_, Moment, Stage, Term, term
@@ -21,7 +21,7 @@ from .schedules import waiting_losses
 __all__ = ["assemble"]
 
 
-def assemble(scenario: Scenario, gpipe: bool) -> list[Stage]:
+def assemble(scenario: Scenario, what_if: WhatIf) -> list[Stage]:
     """The memory of one GPU of each pipeline stage."""
     model, layout = scenario.model, scenario.layout
     layers = (1,) * layout.pp if model.params is not None else layers_by_stage(scenario)
@@ -30,7 +30,9 @@ def assemble(scenario: Scenario, gpipe: bool) -> list[Stage]:
     stages = []
     for stage, n_stage in enumerate(layers):
         resident, offloaded = states_by_length[n_stage]
-        here, waiting = ([], []) if model.params is not None else _activations(scenario, kept, stage, n_stage, gpipe)
+        here, waiting = [], []
+        if model.params is None:
+            here, waiting = _activations(scenario, kept, stage, n_stage, what_if.gpipe)
         stages.append(
             Stage(
                 stage=stage,
