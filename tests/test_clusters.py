@@ -224,7 +224,13 @@ def test_bf16_pipelines_sum_gradients_in_fp32_on_every_gpu():
 
 @pytest.mark.parametrize(
     ("framework", "quantity", "median", "high"),
-    [("megatron", "allocated", 0.016, 0.06), ("megatron", "reserved", 0.01, 0.04), ("deepspeed", "device", 0.08, 0.22)],
+    [
+        ("megatron", "allocated", 0.016, 0.06),
+        ("megatron", "reserved", 0.01, 0.04),
+        ("deepspeed", "device", 0.055, 0.2),
+        ("pytorch", "reserved", 0.055, 0.28),
+        ("pytorch", "device", 0.04, 0.18),
+    ],
 )
 def test_estimates_stay_as_near_to_measured_runs_as_they_are(framework, quantity, median, high):
     rows = summaries([o for o in outcomes(framework) if o.quantity == quantity])

@@ -39,14 +39,22 @@ def term(name: str, group: str, formula: Callable, **numbers: float) -> Term:
 class Bundle:
     """Terms that many moments share, added up once."""
 
-    __slots__ = ("_terms", "bytes")
+    __slots__ = ("_shards", "_terms", "bytes")
 
     def __init__(self, terms: list[Term]):
         self._terms, self.bytes = terms, sum([t.bytes for t in terms])
+        self._shards: int | None = None
 
     def expand(self) -> list[Term]:
         """The terms."""
         return self._terms
+
+    @property
+    def shards(self) -> int:
+        """Bytes of gradients that are divided in a sharding group, among them."""
+        if self._shards is None:
+            self._shards = sum([t.bytes for t in self._terms if t.group == "gradients" and "N_shard" in t.numbers])
+        return self._shards
 
 
 class Moment:
@@ -79,6 +87,11 @@ class Moment:
 
     def __repr__(self) -> str:
         return f"Moment({self.name!r}, {self.phase!r}, {self.bytes:,} bytes)"
+
+    @property
+    def shards(self) -> int:
+        """Bytes of gradients' shards in the bundles of what is alive."""
+        return sum([part.shards for part in self._parts if isinstance(part, Bundle)])
 
     @property
     def terms(self) -> list[Term]:

@@ -5,6 +5,7 @@ References
 .. [1] PyTorch, ``torch/amp/autocast_mode.py``: FP32 weights, cast for each matrix product
 .. [2] peft 0.21, ``autocast_adapter_dtype``: adapters are FP32 unless the base is; ``utils/other.py``:
    prepare_model_for_kbit_training turns what is not quantised to FP32
+.. [3] axolotl, ``utils/models.py``: with FSDP or ZeRO-3 it is skipped, to have everything in the same dtype
 """
 
 from __future__ import annotations
@@ -80,8 +81,8 @@ def formats(recipe: Recipe, sharded: bool) -> Formats:
         base = recipe.base
         if base == "auto":
             base = "nf4" if recipe.tuning == "qlora" else "fp32" if single else "bf16"
-        # Preparation leaves GPTQ's 16-bit parameters as they are.
-        prepared = base in ("int8", "nf4", "nf4-dq") and mixed
+        # Preparation leaves GPTQ's 16-bit parameters as they are; FSDP goes without: a unit is of one format.
+        prepared = base in ("int8", "nf4", "nf4-dq") and mixed and not sharded
         rest = 4 if prepared or base == "fp32" or (single and base != "bf16") else 2
     wide = rest == 4 if not full else (single or autocast)
     arithmetic = MIXED if autocast else FP32 if single and wide else HALF

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from operator import attrgetter
 from typing import NamedTuple
@@ -63,7 +64,11 @@ class Point(NamedTuple):
 
 
 class Common(NamedTuple):
-    """What all stages share; ``shared`` says that the layer at work holds its own checkpoint among its rows."""
+    """What all stages share.
+
+    ``shared`` says that the layer at work holds its own checkpoint among its
+    rows; ``handed`` are the numbers of what stages hand on.
+    """
 
     scenario: Scenario
     held: Formats
@@ -75,6 +80,8 @@ class Common(NamedTuple):
     inside: list[Term]
     ending: list[Term]
     scoring: list[Term]
+    handed: dict[str, float]
+    outside: list[Term]
 
 
 class Share(NamedTuple):
@@ -100,6 +107,7 @@ class Share(NamedTuple):
 
 def prepare(scenario: Scenario, held: Formats, rows: Kept, found: Sizes) -> Common:
     """Evaluate what does not depend on the stage."""
+    handed = {symbol: rows.numbers[symbol] for symbol in ("b", "s", "d_hidden", "D_sp", "D_cp")}
     return Common(
         scenario=scenario,
         held=held,
@@ -112,6 +120,8 @@ def prepare(scenario: Scenario, held: Formats, rows: Kept, found: Sizes) -> Comm
         ending=loss.end_of_forward(scenario, held, rows.numbers),
         scoring=[t for t in rows.output if t.formula not in loss.FREED]
         + loss.start_of_backward(scenario, rows.numbers),
+        handed=handed | {"e": held.stream},
+        outside=overheads.outside(scenario),
     )
 
 
@@ -134,7 +144,7 @@ def share(common: Common, part: Part, layers: Layers, have: Holdings, inputs: Te
         part=part,
         layers=layers,
         edges=edges + behind,
-        start=Moment(N_("Start of the step"), "forward", steady),
+        start=Moment(N_("Start of the step"), "forward", [Bundle(steady)]),
         recomputing=Bundle(forward + common.inside),
         forward=Bundle(forward + last),
         loss=Bundle(steady + around + behind + common.scoring + later + units),
@@ -146,8 +156,10 @@ def share(common: Common, part: Part, layers: Layers, have: Holdings, inputs: Te
             for late in (False, True)
         },
         ending=Bundle(resident + (_last_gradients(common, part) or have.gradients)),
-        optimizer=Moment(N_("Optimizer step"), "optimizer", resident + have.gradients + have.temporary),
-        pool=None if held.base else overheads.reduction_pool(scenario, held.gradients, part.trained, part.root),
+        optimizer=Moment(N_("Optimizer step"), "optimizer", [Bundle(resident + have.gradients + have.temporary)]),
+        pool=None
+        if held.base
+        else overheads.reduction_pool(scenario, held.gradients, part.trained, max(part.root, found.of_layer)),
     )
 
 
@@ -212,8 +224,8 @@ def _waiting(common: Common, part: Part, flying: int) -> list[Term]:
 def _handed_on(common: Common, name: str, n: int) -> list[Term]:
     if not n:
         return []
-    e = common.held.stream
-    return [evaluate(name, "buffers", size.between_stages, common.rows.numbers, e=e, n_held=n)]
+    numbers = common.handed | {"n_held": n}
+    return [Term(name, "buffers", size.between_stages, numbers, math.ceil(size.between_stages(**numbers)))]
 
 
 def _arrived(common: Common, share: Share, flying: int) -> int:

@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable
 from fractions import Fraction
 from functools import lru_cache
+from operator import mul
 from typing import NamedTuple
 
 from ..formulas import pytorch_activations as size
@@ -58,7 +59,10 @@ class Stack:
 
     def __init__(self, layer: Layer, counts: list[int]):
         self.rows, self.sorts, self.counts = layer.rows, layer.sorts, counts
-        self.bytes = sum([sort.bytes(n) for sort, n in zip(layer.sorts, counts, strict=True)])
+        if layer.each is None:
+            self.bytes = sum([sort.bytes(n) for sort, n in zip(layer.sorts, counts, strict=True)])
+        else:
+            self.bytes = sum(map(mul, layer.each, counts))
 
     def expand(self) -> list[Term]:
         """One term for each row that is held at all, in the order of the layer."""
@@ -69,10 +73,11 @@ class Stack:
 
 
 class Layer(NamedTuple):
-    """All rows of a layer, and the same by sort."""
+    """All rows of a layer, and the same by sort; ``each`` are the sorts' sums, where all are whole."""
 
     rows: tuple[Row, ...]
     sorts: tuple[Sort, ...]
+    each: tuple[int, ...] | None
 
 
 class Kept(NamedTuple):
@@ -232,13 +237,18 @@ def sorted_rows(rows: list[Row]) -> Layer:
     sorts = {}
     for row in rows:
         sorts.setdefault((row.saved.until, row.core, row.lacking, row.saved.part), []).append(row)
-    return Layer(tuple(rows), tuple(_sort(*key, same) for key, same in sorts.items()))
+    return _sorted(rows, [_sort(*key, same) for key, same in sorts.items()])
+
+
+def _sorted(rows: list[Row], sorts: list[Sort]) -> Layer:
+    whole = all([sort.each is not None for sort in sorts])
+    return Layer(tuple(rows), tuple(sorts), tuple([sort.each for sort in sorts]) if whole else None)
 
 
 def _alike(rows: list[Row]) -> Layer:
     """Rows that are held for equally many layers."""
     rows = [row._replace(saved=row.saved._replace(until=SCORES, part=ALL)) for row in rows]
-    return Layer(tuple(rows), (_sort(SCORES, False, False, ALL, rows),))
+    return _sorted(rows, [_sort(SCORES, False, False, ALL, rows)])
 
 
 def _sort(until: int, core: bool, lacking: bool, part: int, rows: list[Row]) -> Sort:

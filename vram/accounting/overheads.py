@@ -10,11 +10,11 @@ from ..formulas import pytorch_states as states
 from ..scenario import Scenario
 from ..terms import N_, Moment, Term
 
-__all__ = ["cached", "facts", "outside", "reduction_pool", "terms"]
+__all__ = ["cached", "facts", "inside", "outside", "reduction_pool"]
 
 
-def terms(scenario: Scenario, moments: list[Moment], pool: Term | None = None) -> tuple[list[Term], list[Term]]:
-    """What the allocator holds besides the live tensors of the fullest moment, and what lies outside the allocator.
+def inside(scenario: Scenario, moments: list[Moment], pool: Term | None = None) -> list[Term]:
+    """What the allocator holds besides the live tensors of the fullest moment.
 
     ``pool`` is what the stream that reduces gradients has held for itself; of
     it only that counts which is not alive then anyway.
@@ -29,18 +29,12 @@ def terms(scenario: Scenario, moments: list[Moment], pool: Term | None = None) -
         if pool.bytes > alive:
             numbers = pool.numbers | {"M_live": alive}
             held.append(Term(pool.name, "overhead", states.reduction_pool, numbers, pool.bytes - alive))
-    return held + cached(scenario, peak), outside(scenario)
+    return held + cached(scenario, peak)
 
 
 def _besides_shards(moments: list[Moment]) -> int:
     """The most that is alive at once, but for gradients' shards, which lie in their own stream's pool."""
-    most = 0
-    for moment in sorted(moments, key=lambda moment: -moment.bytes):
-        if moment.bytes <= most:
-            break
-        shards = [t.bytes for t in moment.terms if t.group == "gradients" and "N_shard" in t.numbers]
-        most = max(most, moment.bytes - sum(shards))
-    return most
+    return max([moment.bytes - moment.shards for moment in moments])
 
 
 def cached(scenario: Scenario, peak: Moment) -> list[Term]:
@@ -64,15 +58,15 @@ def outside(scenario: Scenario) -> list[Term]:
     return found
 
 
-def reduction_pool(scenario: Scenario, gradients: float, trained: float, root: float) -> Term | None:
+def reduction_pool(scenario: Scenario, gradients: float, trained: float, unit: float) -> Term | None:
     """FSDP's pool of the stream that reduces gradients: all shards, and the largest unit before it is reduced."""
     layout = scenario.layout
-    if layout.zero < 2 or layout.shards == 1 or layout.offload != "none" or not root:
+    if layout.zero < 2 or layout.shards == 1 or layout.offload != "none":
         return None
     numbers = {
         "beta": gradients,
         "phi_gpu": trained,
-        "phi_unit": root,
+        "phi_unit": unit,
         "N_shard": layout.shards,
         "D_tp": layout.tp,
         "M_live": 0,

@@ -45,6 +45,12 @@ def notes(scenario: Scenario) -> list[Message]:
             "Selective recompute is PyTorch's: attention and every second matrix product are kept, the rest recomputed."
         )
         found.append(Message(text))
+    if formats(recipe, sharded(scenario.layout)).prepared:
+        text = (
+            "Prepared as peft does it: embedding, head and norms in FP32. "
+            "TRL and axolotl turn embedding and head back to BF16, which takes less."
+        )
+        found.append(Message(text))
     if recipe.precision == "fp8-mixed":
         text = "FP8 as torchao's: inputs and weights are kept in 16 bit, 8-bit copies live for one matrix product."
         found.append(Message(text))
@@ -79,8 +85,10 @@ def _states_only(scenario: Scenario, have: Holdings, stage: int) -> Stage:
         Moment(N_("End of backward"), "backward", resident + have.gradients),
         Moment(N_("Optimizer step"), "optimizer", resident + have.gradients + have.temporary),
     ]
-    cached, context = overheads.terms(scenario, moments)
-    return Stage(stage, scenario.layout.gpus // scenario.layout.pp, moments, cached, context, have.host)
+    cached = overheads.inside(scenario, moments)
+    return Stage(
+        stage, scenario.layout.gpus // scenario.layout.pp, moments, cached, overheads.outside(scenario), have.host
+    )
 
 
 def layers_held(scenario: Scenario, n_stage: int, dense: int) -> Layers:
@@ -120,13 +128,12 @@ def stage_of(common: Common, stage: int, share: Share, host: list[Term], gpipe: 
         waiting = waiting_losses(scenario, rows.behind + rows.output)
         moments, saved = beside(moments, waiting), saved + waiting
 
-    cached, context = overheads.terms(scenario, moments, share.pool)
     return Stage(
         stage=stage,
         gpus=scenario.layout.gpus // scenario.layout.pp,
         moments=moments,
-        cached=cached,
-        context=context,
+        cached=overheads.inside(scenario, moments, share.pool),
+        context=common.outside,
         host=host + [term for found in stored for term in found.expand()] if common.offloaded else host,
         saved=sum([found.bytes for found in saved]),
     )
