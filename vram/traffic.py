@@ -14,7 +14,8 @@ def traffic(scenario: Scenario) -> list[Term]:
     """What a GPU in the middle of everything sends in a step, by cause.
 
     Weights travel in their compute format, gradients in theirs. ZeRO-2 and
-    ZeRO-3 reduce gradients after each micro-batch, DDP and ZeRO-1 once a step.
+    ZeRO-3 reduce gradients after each micro-batch, DDP, ZeRO-1 and PyTorch's
+    pipelines once a step.
     """
     layout, batch, kept = scenario.layout, scenario.batch, storage(scenario.recipe)
     count = trained(scenario)
@@ -27,7 +28,8 @@ def traffic(scenario: Scenario) -> list[Term]:
         if layout.zero == 0:
             sent.append(term(name, group, communication.gradients_all_reduce, **gradients))
         else:
-            m = batch.accum if layout.zero >= 2 else 1
+            once = layout.zero < 2 or (scenario.framework == "pytorch" and layout.pp > 1)
+            m = 1 if once else batch.accum
             sent.append(
                 term(N_("Gradients: reduce-scatter"), group, communication.gradients_reduce_scatter, m=m, **gradients)
             )
