@@ -117,5 +117,6 @@ def _share(common: Common, part: Part, layers: Layers, have: Holdings) -> Share:
         },
         ending=Bundle(full + bucket),
         optimizer=Moment(N_("Optimizer step"), "optimizer", full + have.temporary),
-        pool=None,
+        gathering=None,
+        reducing=None,
     )

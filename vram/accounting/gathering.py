@@ -19,7 +19,7 @@ from .holdings import Part, sharded
 from .kept import evaluate
 from .sizes import Sizes
 
-__all__ = ["gathered", "last_gradients", "summed_whole", "unreduced"]
+__all__ = ["gathered", "gathering_pool", "last_gradients", "summed_whole", "unreduced"]
 
 
 def gathered(scenario: Scenario, held: Formats, part: Part, found: Sizes, moment: str) -> list[Term]:
@@ -30,7 +30,7 @@ def gathered(scenario: Scenario, held: Formats, part: Part, found: Sizes, moment
     layout = scenario.layout
     if not sharded(layout):
         return []
-    beta = held.rest if held.base else 4 if scenario.recipe.precision == "fp32" else 2
+    beta = _gathered(scenario, held)
     numbers = {"D_tp": layout.tp}
     if layout.zero == 2 and layout.offload != "all":
         if held.base:
@@ -42,9 +42,28 @@ def gathered(scenario: Scenario, held: Formats, part: Part, found: Sizes, moment
         name = N_("FSDP: embedding, head and last norm, gathered")
         terms.append(evaluate(name, "buffers", states.gathered, numbers, beta=beta, phi_unit=part.root))
     layers = min(2 if moment == "backward" else 1, part.layers)
-    beta = {"int8": 1, "int4": 0.52, "nf4": 0.5625, "nf4-dq": 0.516}.get(held.base, beta)
+    beta = _QUANTISED.get(held.base, beta)
     name = N_("FSDP: layers gathered")
     return [*terms, evaluate(name, "buffers", states.gathered, numbers, beta=beta, phi_unit=found.of_layer * layers)]
+
+
+_QUANTISED = {"int8": 1, "int4": 0.52, "nf4": 0.5625, "nf4-dq": 0.516}
+
+
+def _gathered(scenario: Scenario, held: Formats) -> float:
+    """Bytes of a gathered parameter that is not quantised."""
+    return held.rest if held.base else 4 if scenario.recipe.precision == "fp32" else 2
+
+
+def gathering_pool(scenario: Scenario, held: Formats, part: Part, found: Sizes) -> Term | None:
+    """The memory pool of the stream that gathers parameters: the largest unit."""
+    if not sharded(scenario.layout) or (held.base and scenario.layout.zero == 2):
+        return None
+    beta = _gathered(scenario, held)
+    units = [(beta, part.root), (_QUANTISED.get(held.base, beta), found.of_layer)]
+    beta, unit = max(units, key=lambda unit: unit[0] * unit[1])
+    name, numbers = N_("FSDP: memory pool of the gathering stream"), {"D_tp": scenario.layout.tp}
+    return evaluate(name, "overhead", states.gathering_pool, numbers, beta=beta, phi_unit=unit)
 
 
 def summed_whole(scenario: Scenario, held: Formats, part: Part) -> list[Term]:

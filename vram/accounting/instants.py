@@ -16,7 +16,7 @@ from . import loss, overheads
 from .blocks import NORM_INPUT
 from .experts import weights
 from .formats import Formats
-from .gathering import gathered, last_gradients, summed_whole, unreduced
+from .gathering import gathered, gathering_pool, last_gradients, summed_whole, unreduced
 from .holdings import Holdings, Part, sharded
 from .kept import Kept, Stack, evaluate
 from .saved import ACTIVATION, ALL, FP32, SCORES, START
@@ -102,7 +102,8 @@ class Share(NamedTuple):
     inside: dict[bool, list[Bundle]]
     ending: Bundle
     optimizer: Moment
-    pool: Term | None
+    gathering: Term | None
+    reducing: Term | None
 
 
 def prepare(scenario: Scenario, held: Formats, rows: Kept, found: Sizes) -> Common:
@@ -140,6 +141,7 @@ def share(common: Common, part: Part, layers: Layers, have: Holdings, inputs: Te
     last = behind + rows.output + common.ending if part.last else []
     inside = [*around, *gathered(scenario, held, part, found, "backward"), *unreduced(scenario, held, found),
               *_dequantised(scenario, held, found)]  # fmt: skip
+    unit = max(part.root, found.of_layer)
     return Share(
         part=part,
         layers=layers,
@@ -157,9 +159,8 @@ def share(common: Common, part: Part, layers: Layers, have: Holdings, inputs: Te
         },
         ending=Bundle(resident + (_last_gradients(common, part) or have.gradients)),
         optimizer=Moment(N_("Optimizer step"), "optimizer", [Bundle(resident + have.gradients + have.temporary)]),
-        pool=None
-        if held.base
-        else overheads.reduction_pool(scenario, held.gradients, part.trained, max(part.root, found.of_layer)),
+        gathering=gathering_pool(scenario, held, part, found),
+        reducing=None if held.base else overheads.reduction_pool(scenario, held.gradients, part.trained, unit),
     )
 
 

@@ -32,9 +32,15 @@ class Row(NamedTuple):
     lacking: bool = False
 
     def held(self, n: int) -> Term:
-        """The term for ``n`` layers: every formula of a layer is proportional to n_held."""
+        """The term for ``n`` layers."""
         name, formula = self.saved.name, self.saved.formula
-        return Term(name, "activations", formula, {"n_held": n, **self.numbers}, math.ceil(self.each * n))
+        return Term(name, "activations", formula, {"n_held": n, **self.numbers}, self.bytes(n))
+
+    def bytes(self, n: int) -> int:
+        """Bytes for ``n`` layers: every formula of a layer is proportional to n_held."""
+        if self.each == int(self.each):
+            return int(self.each) * n
+        return math.ceil(self.saved.formula(n_held=n, **self.numbers))
 
 
 class Sort(NamedTuple):
@@ -49,7 +55,7 @@ class Sort(NamedTuple):
 
     def bytes(self, n: int) -> int:
         """Bytes for ``n`` layers."""
-        return self.each * n if self.each is not None else sum([math.ceil(row.each * n) for row in self.rows])
+        return self.each * n if self.each is not None else sum([row.bytes(n) for row in self.rows])
 
 
 class Stack:

@@ -13,22 +13,26 @@ from ..terms import N_, Moment, Term
 __all__ = ["cached", "facts", "inside", "outside", "reduction_pool"]
 
 
-def inside(scenario: Scenario, moments: list[Moment], pool: Term | None = None) -> list[Term]:
+def inside(
+    scenario: Scenario, moments: list[Moment], gathering: Term | None = None, reducing: Term | None = None
+) -> list[Term]:
     """What the allocator holds besides the live tensors of the fullest moment.
 
-    ``pool`` is what the stream that reduces gradients has held for itself; of
-    it only that counts which is not alive then anyway.
+    ``gathering`` and ``reducing`` are what FSDP's streams have held for
+    themselves; of the reducing one's only that counts which is not alive then anyway.
     """
     peak = max(moments, key=lambda moment: moment.bytes)
     workspace = facts(scenario.framework, scenario.hardware.gpu)[0]
     held = [
         Term(N_("cuBLAS workspace"), "overhead", states.cublas_workspace, {"M_workspace": workspace}, workspace),
     ]
-    if pool is not None:
+    if gathering is not None:
+        held.append(gathering)
+    if reducing is not None:
         alive = peak.bytes - _besides_shards(moments)
-        if pool.bytes > alive:
-            numbers = pool.numbers | {"M_live": alive}
-            held.append(Term(pool.name, "overhead", states.reduction_pool, numbers, pool.bytes - alive))
+        if reducing.bytes > alive:
+            numbers = reducing.numbers | {"M_live": alive}
+            held.append(Term(reducing.name, "overhead", states.reduction_pool, numbers, reducing.bytes - alive))
     return held + cached(scenario, peak)
 
 

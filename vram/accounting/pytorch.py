@@ -132,7 +132,7 @@ def stage_of(common: Common, stage: int, share: Share, host: list[Term], gpipe: 
         stage=stage,
         gpus=scenario.layout.gpus // scenario.layout.pp,
         moments=moments,
-        cached=overheads.inside(scenario, moments, share.pool),
+        cached=overheads.inside(scenario, moments, share.gathering, share.reducing),
         context=common.outside,
         host=host + [term for found in stored for term in found.expand()] if common.offloaded else host,
         saved=sum([found.bytes for found in saved]),

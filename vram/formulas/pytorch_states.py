@@ -11,6 +11,7 @@ __all__ = [
     "blockwise",
     "cublas_workspace",
     "gathered",
+    "gathering_pool",
     "gptq",
     "held",
     "int8",
@@ -120,6 +121,20 @@ def cublas_workspace(M_workspace):
     .. [1] PyTorch, ``aten/src/ATen/cuda/CublasHandlePool.cpp``: 32 MiB on Hopper, else 2 × 4 MiB + 8 × 16 KiB
     """
     return M_workspace
+
+
+def gathering_pool(beta, phi_unit, D_tp):
+    """What the stream that gathers parameters keeps for itself: the largest unit, before it is copied out.
+
+    The caching allocator gives memory back only to the stream it came from.
+
+    References
+    ----------
+    .. [1] PyTorch, ``torch/distributed/fsdp/_fully_shard/_fsdp_collectives.py``: foreach_all_gather allocates
+       its output in all_gather_copy_in_stream, foreach_all_gather_copy_out copies it to the parameters
+    .. [2] PyTorch, ``c10/cuda/CUDACachingAllocator.cpp``: blocks belong to a stream
+    """
+    return beta * phi_unit / D_tp
 
 
 def reduction_pool(beta, phi_gpu, phi_unit, N_shard, D_tp, M_live):
