@@ -6,7 +6,7 @@ import streamlit as st
 
 from pages.parts import controls, state
 from pages.parts.browser import plot
-from pages.parts.charts import Band, growth, plain_rows, stacked_rows
+from pages.parts.charts import Band, growth, memory_rows, plain_rows
 from pages.parts.compare import show_comparison
 from pages.parts.notes import show_notes
 from pages.parts.text import _, number, percent, size, table, unit
@@ -108,12 +108,8 @@ def show_step() -> None:
     """Memory over one step, moment by moment; the fullest is what a GPU must have room for."""
     st.subheader(_("One step, moment by moment"))
     worst = found.worst
-    bars = []
-    for moment in worst.moments:
-        groups = {group: held / UNITS[unit()] for group, held in by_group(moment.terms).items()}
-        bars.append((("▸ " if moment is worst.peak else "") + _(moment.name), groups))
-    words = ", ".join(f"{name} {significant(sum(parts.values()))} {unit()}" for name, parts in bars)
-    figure = stacked_rows(bars, f" {unit()}", found.capacity_bytes / UNITS[unit()])
+    bars = [(("▸ " if moment is worst.peak else "") + _(moment.name), moment.terms) for moment in worst.moments]
+    figure, words = memory_rows(bars, found.capacity_bytes)
     plot(figure, "step", _("Live tensors over one training step: {moments}.").format(moments=words))
     st.markdown(
         _("Live tensors from top to bottom in time; the dashed line is the GPU's capacity, ▸ the fullest moment.")

@@ -6,7 +6,7 @@ import streamlit as st
 
 from pages.parts import controls
 from pages.parts.browser import plot
-from pages.parts.charts import Band, grid, growth, stacked_rows
+from pages.parts.charts import Band, grid, growth, memory_rows
 from pages.parts.compare import show_comparison
 from pages.parts.notes import show_notes
 from pages.parts.text import _, counted, group_name, number, percent, said, size, table, unit
@@ -15,12 +15,11 @@ from vram import Scenario, ScenarioError, WhatIf, estimate, imbalance, presets
 from vram.formulas.experts import worst_imbalance
 from vram.layout import in_flight
 from vram.strategies import Strategy, strategies
-from vram.terms import N_, by_group
+from vram.terms import N_, STATES, Term, by_group
 from vram.traffic import traffic
 from vram.units import UNITS, significant
 from vram.working import total, work, worked
 
-STATES = ("weights", "gradients", "optimizer")
 DEGREES = (1, 2, 4, 8, 16, 32, 64)
 GPUS = sorted({n * 2**k for n in (1, 3) for k in range(15)})
 MOST_STAGES = 24
@@ -90,7 +89,7 @@ def show_strategies() -> None:
         if host:
             what += " (" + _("{size} in each machine's CPU memory").format(size=size(host)) + ")"
         rows.append([what, number(sum(t.bytes for t in states)), number(result.device_bytes), _(result.verdict)])
-        bars.append((name, _in_unit(result.worst.terms)))
+        bars.append((name, result.worst.terms))
     _plot_bars(bars, "strategies", _("Memory per GPU by strategy: {rows}."))
     states_head, total_head = (text.format(unit=unit()) for text in (_("States, {unit}"), _("Total, {unit}")))
     table([_("Strategy"), states_head, total_head, _("Fits?")], rows, align="lrrl")
@@ -132,7 +131,7 @@ def show_stages() -> None:
     for first, last in runs[:: -(-len(runs) // MOST_STAGES)]:
         numbers = f"{first.stage + 1}–{last.stage + 1}" if last is not first else f"{first.stage + 1}"
         ranks = f"{first.stage * first.gpus:,}–{(last.stage + 1) * last.gpus - 1:,}"
-        bars.append((_("stage {n}, ranks {ranks}").format(n=numbers, ranks=ranks), _in_unit(first.terms)))
+        bars.append((_("stage {n}, ranks {ranks}").format(n=numbers, ranks=ranks), first.terms))
     _plot_bars(bars, "stages", _("Memory per GPU by pipeline stage: {rows}."))
     if layout.vpp == 1:
         st.markdown(_("Stage i of p holds the activations of min(m, p − i + 1) micro-batches."))
@@ -188,7 +187,7 @@ def show_busy_experts() -> None:
         ]
         table([_("Experts"), "$\\gamma$", _("Total, {unit}").format(unit=unit()), _("Fits?")], rows, align="lrrl")
     with right:
-        bars = [(_(name), _in_unit(result.worst.terms)) for name, _gamma, result in cases]
+        bars = [(_(name), result.worst.terms) for name, _gamma, result in cases]
         _plot_bars(bars, "busy", _("Memory of the fullest GPU by how busy its experts are: {rows}."))
     told = _(
         "$\\gamma$: tokens of the fullest GPU's experts, in balanced shares, in every layer at once. The worst that "
@@ -216,13 +215,9 @@ def show_traffic() -> None:
     st.markdown(rings + " " + link.format(gpu=card.name, link=card.link, speed=card.link_gb_per_s))
 
 
-def _in_unit(terms: list) -> dict[str, float]:
-    return {group: held / scale for group, held in by_group(terms).items()}
-
-
-def _plot_bars(bars: list[tuple[str, dict[str, float]]], key: str, alt: str) -> None:
-    words = ", ".join(f"{name} {significant(sum(parts.values()))} {unit()}" for name, parts in bars)
-    plot(stacked_rows(bars, f" {unit()}", found.capacity_bytes / scale), key, alt.format(rows=words))
+def _plot_bars(bars: list[tuple[str, list[Term]]], key: str, alt: str) -> None:
+    figure, words = memory_rows(bars, found.capacity_bytes)
+    plot(figure, key, alt.format(rows=words))
 
 
 st.header(_("Parallelism: how the work is split"))

@@ -6,7 +6,7 @@ import streamlit as st
 
 from pages.parts import controls
 from pages.parts.browser import plot
-from pages.parts.charts import stacked_rows
+from pages.parts.charts import memory_rows, stacked_rows
 from pages.parts.compare import show_comparison
 from pages.parts.notes import show_notes
 from pages.parts.text import _, number, table, unit
@@ -14,10 +14,10 @@ from pages.parts.working import show_working
 from vram import Scenario, ScenarioError, estimate, presets
 from vram.scenario import Layout, Recipe
 from vram.states import trained
-from vram.terms import Term, by_group
-from vram.units import UNITS, significant
+from vram.terms import STATES, Term, by_group
+from vram.units import significant
 
-STATES = ("weights", "gradients", "optimizer")
+ALONE = Layout()
 
 found = st.session_state["_found"]
 scenario: Scenario = found.scenario
@@ -56,9 +56,9 @@ def show_controls() -> None:
     controls.choice("grads", _("Gradients held in"), formats, _("Automatic: as the weights."))
 
 
-def states(other: Recipe) -> list[Term]:
-    """What a recipe stores for the parameters on one GPU that shares with nobody, in the order of the bar."""
-    worst = estimate(replace(scenario, recipe=other, layout=Layout())).worst
+def states(other: Recipe, layout: Layout = ALONE) -> list[Term]:
+    """What a recipe stores for the parameters, in the order of the bar; on one GPU that shares with nobody."""
+    worst = estimate(replace(scenario, recipe=other, layout=layout)).worst
     listed = [[t for t in moment.terms if t.group in STATES] for moment in worst.moments]
     most = max(listed, key=lambda terms: sum(t.bytes for t in terms))
     return sorted(most, key=lambda t: STATES.index(t.group))
@@ -136,15 +136,11 @@ def show_tunings() -> None:
     bars = []
     for tuning, title in (("full", _("all")), ("lora", "LoRA"), ("qlora", "QLoRA")):
         try:
-            other = replace(scenario, recipe=replace(recipe, tuning=tuning, base="auto"))
+            held = states(replace(recipe, tuning=tuning, base="auto"), scenario.layout)
         except ScenarioError:
             continue
-        worst = estimate(other).worst
-        most = max((by_group(m.terms) for m in worst.moments), key=lambda groups: sum(groups[g] for g in STATES))
-        held = {group: most[group] / UNITS[unit()] for group in STATES}
         bars.append((("▸ " if tuning == recipe.tuning else "") + title, held))
-    words = ", ".join(f"{name} {significant(sum(parts.values()))} {unit()}" for name, parts in bars)
-    figure = stacked_rows(bars, f" {unit()}", found.capacity_bytes / UNITS[unit()])
+    figure, words = memory_rows(bars, found.capacity_bytes)
     plot(figure, "tunings", _("Model states per GPU: {rows}.").format(rows=words))
     st.markdown(_("Model states per GPU, in this layout; the dashed line is the GPU's capacity."))
 

@@ -7,10 +7,13 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-__all__ = ["GROUPS", "N_", "PHASES", "Bundle", "Moment", "Stage", "Term", "by_group", "term"]
+__all__ = ["GROUPS", "N_", "PHASES", "STATES", "Bundle", "Moment", "Stage", "Term", "by_group", "term"]
 
 GROUPS = ("weights", "gradients", "optimizer", "activations", "output", "buffers", "overhead")
 """What memory is used for, in the order of the bar."""
+
+STATES = GROUPS[:3]
+"""Groups that are model states."""
 
 PHASES = ("forward", "backward", "optimizer")
 """The phases of a training step."""

@@ -151,6 +151,14 @@ def _hover(title: str, held: int, total: int, terms: list[Term]) -> str:
     return "<br>".join(lines)
 
 
+def memory_rows(rows: list[tuple[str, list[Term]]], capacity: int) -> tuple[dict, str]:
+    """Memory of GPUs side by side against their capacity, and the same in words."""
+    scale = UNITS[unit()]
+    bars = [(name, {group: held / scale for group, held in by_group(terms).items()}) for name, terms in rows]
+    words = ", ".join(f"{name} {significant(sum(parts.values()))} {unit()}" for name, parts in bars)
+    return stacked_rows(bars, f" {unit()}", capacity / scale), words
+
+
 def stacked_rows(rows: list[tuple[str, dict[str, float]]], suffix: str, marker: float | None = None) -> dict:
     """Labelled horizontal bars, one a row, stacked by group; ``suffix`` is their unit.
 

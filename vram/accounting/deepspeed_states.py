@@ -5,7 +5,7 @@ from __future__ import annotations
 from .. import presets
 from ..formulas import deepspeed as states
 from ..scenario import Scenario
-from ..states import STATE_NAMES, storage, trained
+from ..states import storage
 from ..terms import N_, Term
 from .holdings import Holdings
 from .kept import evaluate
@@ -20,27 +20,11 @@ STEP = (N_("Optimizer step: FP32 gradients"), N_("Optimizer step: flat gradients
 
 def holdings(scenario: Scenario, held: Amount, tuned: Amount) -> Holdings:
     """The states of one GPU: ``held`` are its stage's parameters, ``tuned`` those that are trained."""
-    layout, kept, count = scenario.layout, storage(scenario.recipe), trained(scenario)
-    state = State(scenario, held, tuned, states)
-    weights = []
-    if count.frozen:
-        weights.append(state.term(N_("Frozen weights"), "weights", kept.base, 3, frozen=True))
-    weights.append(state.term(N_("Adapters") if count.frozen else N_("Weights"), "weights", kept.weights, 3))
-    if kept.copies:
-        weights.append(
-            state.term(N_("FP8 copies of the weights"), "weights", kept.copies, 3, frozen=bool(count.frozen))
-        )
+    layout, state = scenario.layout, State(scenario, held, tuned, states)
     gradients = [state.term(N_("Gradients"), "gradients", _gradients(scenario), 2)]
     if _accumulates_whole(scenario):
         gradients.append(state.term(N_("Sums of the gradients in FP32"), "gradients", 4, 4))
-    optimizer = []
-    if kept.master:
-        optimizer.append(state.term(N_("FP32 master weights"), "optimizer", kept.master, 1))
-    optimizer += [
-        state.term(STATE_NAMES[name], "optimizer", beta, 1, count.sizes[of] / count.parameters)
-        for name, beta, of in kept.states
-        if count.sizes[of]
-    ]
+    weights, optimizer = state.weights(scenario), state.optimizer(scenario)
     if layout.offload == "none":
         return Holdings(weights, gradients, optimizer, [], _step(scenario, state, tuned))
     sums = state.term(N_("FP32 gradients for the optimizer"), "gradients", 4, 1)

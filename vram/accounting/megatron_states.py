@@ -47,6 +47,28 @@ class State:
             return evaluate(name, group, known.sharded_with_experts if divided else known.held_with_experts, numbers)
         return evaluate(name, group, self.formulas.sharded if divided else self.formulas.held, numbers)
 
+    def weights(self, scenario: Scenario) -> list[Term]:
+        """Weights: what is trained, what is frozen, and FP8 copies; stage 3 divides them."""
+        kept, count = storage(scenario.recipe), trained(scenario)
+        found = []
+        if count.frozen:
+            found.append(self.term(N_("Frozen weights"), "weights", kept.base, 3, frozen=True))
+        found.append(self.term(N_("Adapters") if count.frozen else N_("Weights"), "weights", kept.weights, 3))
+        if kept.copies:
+            frozen = bool(count.frozen)
+            found.append(self.term(N_("FP8 copies of the weights"), "weights", kept.copies, 3, frozen=frozen))
+        return found
+
+    def optimizer(self, scenario: Scenario) -> list[Term]:
+        """Master weights and the optimizer's states; stage 1 divides them."""
+        kept, count = storage(scenario.recipe), trained(scenario)
+        master = [self.term(N_("FP32 master weights"), "optimizer", kept.master, 1)] if kept.master else []
+        return master + [
+            self.term(STATE_NAMES[name], "optimizer", beta, 1, count.sizes[of] / count.parameters)
+            for name, beta, of in kept.states
+            if count.sizes[of]
+        ]
+
 
 def main_gradients(scenario: Scenario) -> float:
     """Bytes of a gradient: with BF16 they are summed in FP32.
@@ -63,25 +85,10 @@ def main_gradients(scenario: Scenario) -> float:
 
 def holdings(scenario: Scenario, held: Amount, tuned: Amount) -> Holdings:
     """The states of one stage: ``held`` are its parameters, ``tuned`` those that are trained."""
-    kept, count, state = storage(scenario.recipe), trained(scenario), State(scenario, held, tuned)
-    weights = []
-    if count.frozen:
-        weights.append(state.term(N_("Frozen weights"), "weights", kept.base, 3, frozen=True))
-    weights.append(state.term(N_("Adapters") if count.frozen else N_("Weights"), "weights", kept.weights, 3))
-    if kept.copies:
-        weights.append(
-            state.term(N_("FP8 copies of the weights"), "weights", kept.copies, 3, frozen=bool(count.frozen))
-        )
+    kept, state = storage(scenario.recipe), State(scenario, held, tuned)
     grads = main_gradients(scenario)
     gradients = [state.term(N_("Main gradients"), "gradients", grads, 2)]
-    optimizer = []
-    if kept.master:
-        optimizer.append(state.term(N_("FP32 master weights"), "optimizer", kept.master, 1))
-    optimizer += [
-        state.term(STATE_NAMES[name], "optimizer", beta, 1, count.sizes[of] / count.parameters)
-        for name, beta, of in kept.states
-        if count.sizes[of]
-    ]
+    weights, optimizer = state.weights(scenario), state.optimizer(scenario)
     step = []
     if kept.master and grads < kept.master:
         step.append(state.term(N_("Optimizer step: FP32 copies of the gradients"), "buffers", kept.master, 1))
