@@ -1,4 +1,4 @@
-"""What Megatron-LM's and DeepSpeed's accountings must give: closed figures, laws of sharding, nothing that fails."""
+"""What accountings of many GPUs must give: closed figures, laws of sharding, nothing that fails."""
 
 import re
 import time
@@ -11,17 +11,16 @@ from strategies import changed
 from strategies import small as any_small
 from test_laws import at_most, evaluated, shows, sizes
 
-from vram import Scenario, count_parameters, estimate
+from vram import Scenario, ScenarioError, count_parameters, estimate
 from vram.accounting.ranks import Amount, on_stage, padded_vocabulary
 from vram.evidence import outcomes, summaries
 from vram.layout import stage_layers
 from vram.scenario import Layout
 from vram.shape import Shape
-from vram.terms import GROUPS, PHASES, by_group
+from vram.terms import GROUPS, PHASES, STATES, by_group
 from vram.working import meaning, work
 
 CLUSTER = ("deepspeed", "megatron")
-STATES = ("weights", "gradients", "optimizer")
 small = partial(any_small, framework="megatron")
 any_cluster = partial(any_small)
 
@@ -217,6 +216,115 @@ def test_bf16_pipelines_sum_gradients_in_fp32_on_every_gpu():
     last = result.stages[-1]
     phi = sizes(last.moments[0].terms)["Weights"] / 2
     assert states(last) == pytest.approx(phi * (2 + 2 + 4 + 12 / 8))
+
+
+LLAMA_405B = "model=llama-3.1-405b&precision=bf16-mixed&recompute=full&accum=8&batch=1&seq=8192"
+
+
+def stage_terms(link, stage, moment):
+    (wanted,) = (m for m in found(link).stages[stage].moments if m.name == moment)
+    return sizes(wanted.terms)
+
+
+def test_fsdp_pipelines_sum_whole_gradients_and_have_a_buffer_for_every_micro_batch():
+    link = f"framework=pytorch&{LLAMA_405B}&gpus=512&tp=8&pp=8&sp=1&zero=2"
+    layer = 2 * 16384**2 * (1 + 8 / 128) + 3 * 16384 * 53248 + 2 * 16384
+    handed = 2 * 8192 * 16384 // 8  # BF16, the tokens shared out
+    middle = stage_terms(link, 3, "Start of the step")
+    # 126 layers on 8 stages: the first 6 have 16. No gradient is reduced before the last micro-batch: 4 bytes each.
+    assert middle["FSDP: sums of whole gradients, reduced at the end of the step"] == 4 * 16 * layer / 8
+    assert middle["Pipeline: buffers to receive in"] == 2 * 8 * handed
+    outer = {stage: stage_terms(link, stage, "Start of the step") for stage in (0, 7)}
+    assert {terms["Pipeline: buffers to receive in"] for terms in outer.values()} == {8 * handed}
+    forward = stage_terms(link, 3, "End of forward")
+    # Five micro-batches are in flight: their outputs wait, and the first layer's inputs lie in the buffers.
+    assert forward["Pipeline: outputs that wait for backward"] == 5 * handed
+    assert forward["Checkpoints: inputs of recomputed layers"] == 5 * (16 - 1) * handed
+    assert "FSDP: sums of whole gradients, reduced at the end of the step" not in stage_terms(
+        link.replace("accum=8", "accum=1"), 3, "Start of the step"
+    )
+
+
+def test_without_a_pipeline_fsdp_keeps_only_shards_of_the_gradients():
+    start = stage_terms("framework=pytorch&gpus=8&zero=3&accum=4", 0, "Start of the step")
+    assert start["Gradients"] == pytest.approx(4 * 8_030_261_248 / 8, abs=8)
+    assert not any(name.startswith(("Pipeline", "FSDP: sums")) for name in start)
+
+
+def test_the_loss_over_a_shared_vocabulary_holds_16_bytes_a_logit_and_12_alone():
+    moment = "Start of backward: gradient of the logits"
+    for tp, each in ((1, 12), (2, 16), (8, 16)):
+        terms = stage_terms(f"framework=pytorch&seq=4096&gpus=8&tp={tp}", 0, moment)
+        held = sum(size for name, size in terms.items() if "ogits" in name)
+        assert held == each * 4096 * 128256 / tp
+
+
+def test_sequence_parallel_gpus_keep_gathered_inputs_whole():
+    layers = {sp: stage_terms(f"framework=pytorch&precision=bf16&gpus=8&tp=8&sp={sp}", 0, "End of forward: the loss")
+              for sp in (0, 1)}  # fmt: skip
+    for name in ("Attention: input of Q, K, V", "FFN: input"):
+        assert layers[0][name] == layers[1][name] == 32 * 2 * 4096 * 4096
+    assert layers[0]["Input of the output head"] == layers[1]["Input of the output head"] == 2 * 4096 * 4096
+    assert layers[1]["First norm: input"] * 8 == layers[0]["First norm: input"]
+
+
+def test_selective_checkpoints_of_tensor_parallel_layers_keep_parts_and_their_sums():
+    link = "framework=pytorch&precision=bf16&recompute=selective&attention=flash&gpus=4&tp=4&sp=1"
+    kept = stage_terms(link, 0, "End of forward: the loss")
+    assert kept["Checkpoints: results of the FFN"] == 32 * 2 * 4096 * 4096
+    assert kept["Checkpoints: sums of the tensor-parallel parts"] == 32 * 2 * 2 * 4096 * 4096 / 4
+
+
+def test_fsdp_s_streams_hold_the_largest_unit_and_the_shards():
+    cached = sizes(found("framework=pytorch&gpus=8&zero=3").worst.cached)
+    root = 2 * 128256 * 4096 + 4096
+    assert cached["FSDP: memory pool of the gathering stream"] == 2 * root
+    # At the loss no gradient is alive yet; the reducing stream still has them from the step before.
+    shards = 4 * 8_030_261_248 / 8
+    assert cached["FSDP: memory pool of the reducing stream"] == pytest.approx(shards + 4 * root, rel=1e-3)
+    assert not any(name.startswith("FSDP") for name in sizes(found("framework=pytorch&gpus=8").worst.cached))
+
+
+@pytest.mark.parametrize(
+    ("layers", "pp", "vpp", "ends", "wanted"),
+    [
+        (72, 12, 1, True, [6] * 12),  # BLOOM's trial with 72 layers
+        (94, 12, 1, True, [7, *[8] * 10, 7]),  # 94 + 2 = 12·8
+        (70, 12, 1, True, [5, *[6] * 10, 5]),  # BLOOM itself: arXiv:2211.05100, 70 layers on 12 stages
+        (94, 12, 1, False, [8] * 10 + [7] * 2),
+        (126, 8, 2, False, [16] * 6 + [15] * 2),  # chunks of 8, the last two of 7
+        (5, 3, 1, True, [2, 2, 1]),
+    ],
+)
+def test_layers_by_stage(layers, pp, vpp, ends, wanted):
+    assert list(stage_layers(layers, pp, vpp, ends)) == wanted
+
+
+def test_only_pytorch_takes_uneven_chunks():
+    link = "model=llama-3.1-405b&gpus=64&tp=8&pp=8&vpp=2&accum=16&framework="
+    assert found(f"{link}pytorch").stages
+    with pytest.raises(ScenarioError, match="do not divide the 126 layers"):
+        found(f"{link}megatron")
+
+
+def test_communicators_are_those_that_frameworks_open():
+    def opened(link):
+        one = 579_820_584  # 0.54 GiB
+        return sizes(found(link).worst.context).get("NCCL communicators", 0) / one
+
+    assert opened("framework=pytorch") == opened("framework=megatron") == 0
+    assert opened("framework=pytorch&gpus=8&zero=3") == 1
+    assert opened("framework=deepspeed&gpus=8&zero=3") == 2  # and the clone of the world group
+    assert opened("framework=megatron&gpus=64&tp=8&pp=4") == 1 + 3  # the default group, DP, TP, PP
+    assert opened("framework=deepspeed&gpus=64&tp=8&pp=4") == 1 + 2 + 2  # two neighbours in the pipeline
+
+
+def test_a_norm_behind_the_embedding_keeps_its_input_for_every_micro_batch_in_flight():
+    terms = {n: stage_terms("framework=deepspeed&model=bloom-7b1&gpus=4&pp=2&tp=2&accum=4", n, moment)
+             for n, moment in ((0, "End of forward"), (1, "End of forward: the loss"))}  # fmt: skip
+    name = "Norm behind the embedding: input"
+    assert terms[0][name] == 2 * 2 * 4096 * 4096
+    assert name not in terms[1]
 
 
 # Measured runs
