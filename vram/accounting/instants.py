@@ -321,6 +321,8 @@ def _points(scenario: Scenario, held: Formats, rows: Kept, found: Sizes) -> list
     if shape.moe_layers:
         gathering = _gathering(rows, weights(shape)[held.arithmetic])
         points.append(Point(START, [gathering, stream], 0, found.of_linear))
+    elif numbers["D_sp"] > 1:
+        points.append(Point(START, [*_row_parallel(held, numbers), stream], done, found.of_linear - done))
     scores = next((row for row in rows.layer.rows if row.saved.formula is size.scores), None)
     if scores:
         name = N_("Backward of the softmax")
@@ -341,6 +343,21 @@ def _points(scenario: Scenario, held: Formats, rows: Kept, found: Sizes) -> list
 
 FFN_BACKWARD = N_("Backward of the FFN's activation")
 EXPERTS_BACKWARD = N_("Backward of the experts' activation")
+
+
+def _row_parallel(held: Formats, numbers: dict[str, float]) -> list[Term]:
+    """Backward of the FFN's last product where sequence parallelism shares its result out: gathered, and the input's.
+
+    References
+    ----------
+    .. [1] PyTorch, ``torch/distributed/tensor/parallel/style.py``: RowwiseParallel, Shard(1); measured on CPU
+    """
+    name, inner = N_("Gradient of the FFN's result, gathered"), N_("Gradient of the FFN's last product")
+    e = 4 if held.arithmetic == FP32 else 2
+    return [
+        evaluate(name, "buffers", size.gathered_hidden, numbers, n_held=1, e=held.stream),
+        evaluate(inner, "buffers", size.inner, numbers, n_held=1, e=e),
+    ]
 
 
 def _gathering(rows: Kept, weighted: float) -> Term:
@@ -369,7 +386,8 @@ def _inside_forward(scenario: Scenario, held: Formats, rows: Kept) -> list[Term]
         ffn = _experts_forward(e, weights(shape)[held.arithmetic], term)
     else:
         ffn = [term(N_("FFN in forward: activated gate, up, product"), size.inner, 3 * e)]
-    ffn.append(term(N_("FFN in forward: input"), size.hidden, held.stream))
+    whole = size.gathered_hidden if numbers["D_sp"] > 1 else size.hidden
+    ffn.append(term(N_("FFN in forward: input"), whole, held.stream))
     if scores is None:
         return ffn
     probs = scores.numbers["e"]
