@@ -232,6 +232,7 @@ def test_fsdp_pipelines_sum_whole_gradients_and_have_a_buffer_for_every_micro_ba
     handed = 2 * 8192 * 16384 // 8  # BF16, the tokens shared out
     middle = stage_terms(link, 3, "Start of the step")
     # 126 layers on 8 stages: the first 6 have 16. No gradient is reduced before the last micro-batch: 4 bytes each.
+    # Measured too: tests/remeasure_clusters.py --pipeline.
     assert middle["FSDP: sums of whole gradients, reduced at the end of the step"] == 4 * 16 * layer / 8
     assert middle["Pipeline: buffers to receive in"] == 2 * 8 * handed
     outer = {stage: stage_terms(link, stage, "Start of the step") for stage in (0, 7)}
@@ -273,6 +274,32 @@ def test_selective_checkpoints_of_tensor_parallel_layers_keep_parts_and_their_su
     kept = stage_terms(link, 0, "End of forward: the loss")
     assert kept["Checkpoints: results of the FFN"] == 32 * 2 * 4096 * 4096
     assert kept["Checkpoints: sums of the tensor-parallel parts"] == 32 * 2 * 2 * 4096 * 4096 / 4
+
+
+# One of several tensor-parallel GPUs, with sequence parallelism and a shared vocabulary: peaks of forward and backward
+# with weights and gradients, without optimizer; tests/remeasure_clusters.py, torch 2.13, transformers 5.24.
+TENSOR_PARALLEL = [
+    (2, 1536, 1024, "none", 62_489_600, 63_559_692),
+    (2, 1536, 1024, "full", 23_106_560, 37_535_752),
+    (2, 4096, 1024, "none", 105_743_360, 107_302_920),
+    (2, 1536, 64000, "none", 578_388_992, 643_946_508),
+    (2, 1536, 64000, "full", 539_005_952, 604_563_468),
+    (4, 1536, 1024, "full", 12_226_560, 20_224_008),
+    (4, 4096, 1024, "none", 56_690_688, 57_236_492),
+    (4, 1536, 64000, "none", 293_013_504, 325_803_020),
+    (4, 1536, 64000, "full", 270_176_256, 302_965_772),
+]
+
+
+@pytest.mark.parametrize(("tp", "ffn", "vocab", "recompute", "forward", "backward"), TENSOR_PARALLEL)
+def test_a_tensor_parallel_gpu_peaks_as_measured(tp, ffn, vocab, recompute, forward, backward):
+    size = f"layers=3&hidden=512&heads=8&kv_heads=8&ffn={ffn}&vocab={vocab}"
+    stage = found(
+        f"framework=pytorch&{size}&precision=bf16&seq=1024&recompute={recompute}&gpus={tp}&tp={tp}&sp=1"
+    ).worst
+    states = by_group(stage.moments[0].terms)["optimizer"]
+    assert stage.phases["forward"] - states == pytest.approx(forward, rel=1e-3)
+    assert stage.phases["backward"] - states == pytest.approx(backward, rel=1e-3)
 
 
 def test_fsdp_s_streams_hold_the_largest_unit_and_the_shards():
