@@ -294,9 +294,8 @@ TENSOR_PARALLEL = [
 @pytest.mark.parametrize(("tp", "ffn", "vocab", "recompute", "forward", "backward"), TENSOR_PARALLEL)
 def test_a_tensor_parallel_gpu_peaks_as_measured(tp, ffn, vocab, recompute, forward, backward):
     size = f"layers=3&hidden=512&heads=8&kv_heads=8&ffn={ffn}&vocab={vocab}"
-    stage = found(
-        f"framework=pytorch&{size}&precision=bf16&seq=1024&recompute={recompute}&gpus={tp}&tp={tp}&sp=1"
-    ).worst
+    run = f"precision=bf16&seq=1024&recompute={recompute}&gpus={tp}&tp={tp}&sp=1"
+    stage = found(f"framework=pytorch&{size}&{run}").worst
     states = by_group(stage.moments[0].terms)["optimizer"]
     assert stage.phases["forward"] - states == pytest.approx(forward, rel=1e-3)
     assert stage.phases["backward"] - states == pytest.approx(backward, rel=1e-3)
