@@ -52,13 +52,13 @@ def forward(model, ids, precision):
 def saved_bytes(model, ids, precision):
     """Bytes of all distinct storages that autograd keeps, but for parameters and copies of them."""
     owned = {p.untyped_storage().data_ptr() for p in model.parameters()}
-    shapes = {tuple(p.shape) for p in model.parameters() if p.dim() == 2}
+    shapes = {tuple(p.shape) for p in model.parameters() if p.dim() >= 2}
     kept = {}
 
     def pack(tensor):
         storage = tensor.untyped_storage()
         cast = precision == "bf16-mixed" and tensor.dtype == torch.bfloat16 and (
-            tuple(tensor.shape) in shapes or tuple(tensor.shape[::-1]) in shapes
+            tuple(tensor.shape) in shapes or (*tensor.shape[:-2], *tensor.shape[:-3:-1]) in shapes
         )  # fmt: skip
         if storage.data_ptr() not in owned and not cast:
             kept[storage.data_ptr()] = (storage.nbytes(), tensor)
