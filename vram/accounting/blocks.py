@@ -1,7 +1,8 @@
 """What one layer keeps for backward, as data: each saved tensor, its format, why it is kept and how long it lives.
 
 Measured on transformers 5.24 and torch 2.13 by recording every saved tensor of
-each family; architectures that were not measured are read as the nearest one.
+each family, on fake CUDA tensors or on CPU; architectures that were not
+measured are put together from the parts of others.
 """
 
 from __future__ import annotations
@@ -502,7 +503,8 @@ ON_CPU = {
         rotary=1 / 2,
     ),
 }
-"""Families whose saved tensors were measured on CPU tensors, by tests/remeasure.py, with the options of its configs."""
+"""Families whose saved tensors were measured on CPU tensors, by tests/remeasure.py --families; each from
+transformers 5.24, ``models/<family>/modeling_<family>.py``."""
 
 _RECOMPUTED = {NORM_OUT, _OTHERS[NORM_OUT], ACTIVATED, UP_COPY}
 _NARROWER = {STEPS: SAME, QKV_IN: SAME}

@@ -17,7 +17,7 @@ from ..shape import Shape
 from ..terms import N_
 from .saved import ACTIVATION, DENSE, DOWN, EXPERTS, OUT, QKV, SAME, START, UP, WHOLE, Saved
 
-__all__ = ["expert_rows", "latent_attention", "latent_projections", "weights"]
+__all__ = ["GROUPED", "expert_rows", "latent_attention", "latent_projections", "weights"]
 
 
 def _routed(name: str, formula, bytes, why: str = "always", until: int = ACTIVATION, **more) -> Saved:

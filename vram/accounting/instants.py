@@ -13,7 +13,7 @@ from ..scenario import Scenario
 from ..terms import N_, Bundle, Moment, Term
 from . import loss, overheads
 from .blocks import NORM_INPUT
-from .experts import weights
+from .experts import GROUPED, weights
 from .formats import Formats
 from .gathering import gathered, last_gradients, summed_whole, unreduced
 from .holdings import Holdings, Part, sharded
@@ -353,7 +353,7 @@ def _inside_forward(scenario: Scenario, held: Formats, rows: Kept) -> list[Term]
         return evaluate(name, "buffers", formula, numbers, n_held=1, e=each)
 
     if shape.moe_layers:
-        ffn = _experts_forward(e, weights(shape)[held.arithmetic], term)
+        ffn = _experts_forward(GROUPED[held.arithmetic], weights(shape)[held.arithmetic], term)
     else:
         ffn = [term(N_("FFN in forward: activated gate, up, product"), size.inner, 3 * e)]
     ffn.append(term(N_("FFN in forward: input"), size.hidden, held.stream))
