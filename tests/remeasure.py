@@ -193,10 +193,10 @@ def families_on_cpu(as_json):
     if as_json:
         source = (
             f"torch {torch.__version__}, transformers {transformers.__version__}; every saved tensor of forward and"
-            " loss recorded with saved_tensors_hooks on CPU tensors by tests/remeasure.py --families --json, which casts and"
-            " drops as CUDA does. CUDA keeps besides: more (24 bytes a layer of FlashAttention's random state, less the"
-            " one number that scales Gemma's embedding) + per_token (4 bytes for each LayerNorm whose statistics are"
-            " FP32 on CUDA and 16-bit on CPU) · batch · seq"
+            " loss recorded with saved_tensors_hooks on CPU tensors by tests/remeasure.py --families --json, which"
+            " casts and drops as CUDA does. CUDA keeps besides: more (24 bytes a layer of FlashAttention's random"
+            " state, less the one number that scales Gemma's embedding) + per_token (4 bytes for each LayerNorm whose"
+            " statistics are FP32 on CUDA and 16-bit on CPU) · batch · seq"
         )
         columns = ["config", "attention", "precision", "batch", "seq", "saved", "more", "per_token"]
         print(json.dumps({"source": source, "columns": columns, "configs": [TOKENS | c for c in known], "rows": rows}))

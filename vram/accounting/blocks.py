@@ -197,10 +197,20 @@ _SINK_KERNELS = _KERNELS | {
         _EAGER[-1],
     )
 }
+# A softmax in the hidden states' format.
+_FALCON_KERNELS = _KERNELS | {
+    "eager": (
+        *_EAGER[:3],
+        Saved(PROBS, size.scores, (4, 2, 4)),
+        Saved(PROBS_COPY, size.scores, (0, 0, 2), until=ACTIVATION),
+        _EAGER[-1],
+    )
+}
 _SOFTCAP = Saved(N_("Attention: tanh of the scores"), size.scores, SAME)
 
 # One input serves all matrices behind a norm; autocast casts it once for each of them.
 _QKV_INPUT = (Saved(QKV_IN, size.hidden, (4, 2, 6), QKV),)
+_TWICE_CAST = _QKV_INPUT[0]._replace(bytes=(4, 2, 4))
 _ONE_QKV_INPUT = (Saved(QKV_IN, size.hidden, SAME, QKV),)
 _GATE_UP_INPUT = (
     Saved(UP_IN, size.hidden, SAME, UP, ACTIVATION),
@@ -598,7 +608,7 @@ def block_of(shape: Shape) -> tuple[Block, bool]:
         block = block._replace(before=block.before + _QK_NORM)
     if shape.latent:
         block = block._replace(
-            before=block.before + latent_projections(shape),
+            before=tuple(_TWICE_CAST if row in _QKV_INPUT else row for row in block.before) + latent_projections(shape),
             attention=latent_attention(_EFFICIENT[4:]),
         )
     if shape.experts:
@@ -623,7 +633,16 @@ def _as_on_cpu(shape: Shape) -> bool:
 
 
 def _nearest(shape: Shape) -> Block:
-    """A block put together from parts: norms, norms of queries, a gated or a plain FFN."""
+    """A block put together from parts: norms, norms of queries, a gated or a plain FFN.
+
+    Families that were measured with other options have norms of queries besides,
+    or, with one norm for both, attention and FFN in parallel.
+    """
+    if shape.family in ON_CPU:
+        block = ON_CPU[shape.family]
+        more = _QK_NORM if shape.qk_norm != "none" else ()
+        after = _PARALLEL_INPUT + _GATED if shape.gated and shape.norms == 1 else block.after
+        return block._replace(before=block.before + more, after=after)
     norms = shape.norms
     if shape.norm == "rms":
         first, final = _rms(), _final(*_rms())
@@ -634,10 +653,16 @@ def _nearest(shape: Shape) -> Block:
     before = (first if norms else ()) + (_QKV_INPUT if shape.gated else _GPT2.before[-1:])
     if shape.qk_norm != "none":
         before += _QK_NORM
+    after = _GATE_UP_INPUT + _GATED if shape.gated else _PLAIN_FFN
+    if norms == 1:  # attention and FFN in parallel
+        after = _PARALLEL_INPUT + _GATED if shape.gated else (_PARALLEL_INPUT[0], *_PLAIN_FFN[1:])
+    elif shape.family == "falcon" and shape.kv_heads < shape.heads:  # two norms of the same input
+        first, others = _layer_norm(1, 2), ()
+        before = (*first, *before[len(first) :])
     return Block(
         before=before,
-        attention=_KERNELS,
-        after=others + (_GATE_UP_INPUT + _GATED if shape.gated else _PLAIN_FFN),
+        attention=_FALCON_KERNELS if shape.family == "falcon" else _KERNELS,
+        after=others + after,
         final=final,
         working=_LLAMA.working if shape.gated else _GPT_NEOX.working,
         rotary=0 if shape.positions or shape.family in ("bloom", "mpt") else 1,

@@ -135,7 +135,9 @@ def latent_projections(shape: Shape) -> tuple[Saved, ...]:
                 Saved(normalised, routing.low_rank, SAME, "norm", numbers=low),
                 Saved(expanded, routing.low_rank, SAME, QKV, numbers=low),
             )
-    return rows
+    # In FP32 the norm's input is a view of what one matrix makes.
+    rotary = N_("Low-rank keys and values: rotary keys of the same tensor")
+    return (*rows, Saved(rotary, routing.low_rank, (4, 0, 0), numbers=(("d_low", part.rope),)))
 
 
 _QUERY_NAMES = (
