@@ -117,6 +117,10 @@ FAMILIES = [
     {"model_type": "glm4_moe", **ROUTED, "n_routed_experts": 8, "n_shared_experts": 1, "first_k_dense_replace": 0},
     {"model_type": "glm4_moe", **ROUTED, "n_routed_experts": 8, "n_shared_experts": 1, "first_k_dense_replace": 1,
      "use_qk_norm": True},
+    {"model_type": "deepseek_v3", "hidden_size": 256, "num_attention_heads": 8, "num_key_value_heads": 8,
+     "intermediate_size": 640, "moe_intermediate_size": 192, "n_routed_experts": 8, "num_experts_per_tok": 4,
+     "n_group": 2, "topk_group": 1, "n_shared_experts": 1, "first_k_dense_replace": 1, "q_lora_rank": 96,
+     "kv_lora_rank": 88, "qk_rope_head_dim": 32, "qk_nope_head_dim": 48, "v_head_dim": 40},
     {"model_type": "gpt_oss", **GATED, "num_local_experts": 8, "num_experts_per_tok": 4,
      "layer_types": ["full_attention"] * 2},
 ]  # fmt: skip
@@ -170,7 +174,9 @@ def families_on_cpu(as_json):
                 # In FP32 PyTorch has only plain products for grouped heads; the other kernels are CUDA's own.
                 heads = config.get("num_key_value_heads", 8), config.get("num_attention_heads", 8)
                 math = attention == "sdpa" and precision == "fp32"
-                if (math and heads[0] == heads[1]) or (attention == "sdpa" and dropping):
+                # CPU's kernels lack dropout, and values of another size than the queries.
+                lacking = attention == "sdpa" and (dropping or "q_lora_rank" in config)
+                if (math and heads[0] == heads[1]) or lacking:
                     continue
                 try:
                     model = build(config, precision, attention, "cpu")
@@ -204,7 +210,7 @@ def families_on_cpu(as_json):
 
 def grouped_alike(config):
     """The same family in other sizes, with a KV head for each head."""
-    if config["model_type"] in ("opt", "bloom", "mpt"):
+    if config["model_type"] in ("opt", "bloom", "mpt", "deepseek_v3"):
         return None
     sizes = {"hidden_size": 192, "num_attention_heads": 4, "num_key_value_heads": 4, "head_dim": 48,
              "intermediate_size": 448, "num_hidden_layers": 3}  # fmt: skip
