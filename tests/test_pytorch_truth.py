@@ -24,6 +24,7 @@ def table(found):
 
 
 SAVED, LORA, PEAKS = read("pytorch_saved.json.gz"), read("pytorch_lora.json.gz"), read("pytorch_peaks.json.gz")
+ON_CPU = read("pytorch_saved_cpu.json.gz")
 PRECISIONS = {"bf16": "bf16", "fp32": "fp32", "autocast": "bf16-mixed"}
 ATTENTIONS = {"eager": "eager", "sdpa": "flash"}
 TARGETS = {"qv": "qv", "qkvo": "attention", "all": "all-linear"}
@@ -79,6 +80,18 @@ def test_saved_bytes_are_those_measured(name):
         found = stage(f"{link}&{dropout(config)}", shape_from_config(config))
         assert found.saved == row["saved"], row
         assert copies(found) == row["copies"], row
+
+
+@pytest.mark.parametrize("number", range(len(ON_CPU["configs"])), ids=lambda n: ON_CPU["configs"][n]["model_type"])
+def test_saved_bytes_are_those_measured_on_cpu(number):
+    config = ON_CPU["configs"][number]
+    rows = [row for row in table(ON_CPU) if row["config"] == number]
+    assert len(rows) >= 6
+    drops = int(bool(config.get("dropout") or config.get("attention_dropout")))
+    for row in rows:
+        link = f"model=custom&precision={row['precision']}&batch={row['batch']}&{common(row)}&dropout={drops}"
+        on_cuda = row["saved"] + row["more"] + row["per_token"] * row["batch"] * row["seq"]
+        assert stage(link, shape_from_config(config)).saved == on_cuda, row
 
 
 def adapted(row):

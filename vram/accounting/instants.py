@@ -14,7 +14,7 @@ from ..scenario import Scenario
 from ..terms import N_, Bundle, Moment, Term
 from . import loss, overheads
 from .blocks import NORM_INPUT
-from .experts import weights
+from .experts import GROUPED, weights
 from .formats import Formats
 from .gathering import gathered, gathering_pool, last_gradients, summed_whole, unreduced
 from .holdings import Holdings, Part, sharded
@@ -278,9 +278,9 @@ def _made(
     """Gradients made so far, or their ``sums``, and the copies of weights that are still needed."""
     held, found, scenario = common.held, common.found, common.scenario
     segment = max(layers.segment, 1)
-    ahead = point.ahead + found.of_linear * (segment - 1)
+    ahead = point.ahead + found.of_cast * (segment - 1)
     if not late and not layers.segment:
-        ahead += found.of_linear * (part.layers - 1)
+        ahead += found.of_cast * (part.layers - 1)
     # Of a frozen base only an FP32 one is cast.
     copies = _copied(common, ahead) if held.autocast and held.base in ("", "fp32") else []
     if sums or not have.gradients or scenario.batch.accum > 1:
@@ -317,12 +317,13 @@ def _points(scenario: Scenario, held: Formats, rows: Kept, found: Sizes) -> list
     formula, name = (routing.routed_inner, EXPERTS_BACKWARD) if shape.moe_layers else (size.inner, FFN_BACKWARD)
     done = round(found.of_ffn / (3 if shape.gated else 2))
     inside = evaluate(name, "buffers", formula, numbers, n_held=1, e=working)
-    points = [Point(ACTIVATION, [inside, stream], done, found.of_linear - done)]
+    cast = found.of_cast / found.of_linear
+    points = [Point(ACTIVATION, [inside, stream], done, round((found.of_linear - done) * cast))]
     if shape.moe_layers:
         gathering = _gathering(rows, weights(shape)[held.arithmetic])
-        points.append(Point(START, [gathering, stream], 0, found.of_linear))
+        points.append(Point(START, [gathering, stream], 0, found.of_cast))
     elif numbers["D_sp"] > 1:
-        points.append(Point(START, [*_row_parallel(held, numbers), stream], done, found.of_linear - done))
+        points.append(Point(START, [*_row_parallel(held, numbers), stream], done, found.of_cast - done))
     scores = next((row for row in rows.layer.rows if row.saved.formula is size.scores), None)
     if scores:
         name = N_("Backward of the softmax")
@@ -383,7 +384,7 @@ def _inside_forward(scenario: Scenario, held: Formats, rows: Kept) -> list[Term]
         return evaluate(name, "buffers", formula, numbers, n_held=1, e=each)
 
     if shape.moe_layers:
-        ffn = _experts_forward(e, weights(shape)[held.arithmetic], term)
+        ffn = _experts_forward(GROUPED[held.arithmetic], weights(shape)[held.arithmetic], term)
     else:
         ffn = [term(N_("FFN in forward: activated gate, up, product"), size.inner, 3 * e)]
     whole = size.gathered_hidden if numbers["D_sp"] > 1 else size.hidden
@@ -423,12 +424,12 @@ def _copies(common: Common, part: Part, layers: Layers) -> tuple[list[Term], lis
         return [], []
     kept = layers.whole + layers.selective
     if not held.base:
-        cached = (found.of_linear + found.of_biases) * part.layers + part.head
-        return _copied(common, cached), _copied(common, found.of_linear * kept + part.head)
+        cached = (found.of_cast + found.of_biases) * part.layers + part.head
+        return _copied(common, cached), _copied(common, found.of_cast * kept + part.head)
     lone = bool(kept) and part.first and any(sort.lacking for sort in common.rows.layer.sorts)
     frozen = part.head if held.rest == 4 else 0
     if held.base == "fp32":
-        frozen += found.of_linear * kept - lone * found.of_qkv
+        frozen += found.of_cast * kept - lone * found.of_qkv
     adapters = round(part.trained / part.layers * kept)
     if lone:
         adapters -= common.scenario.recipe.lora_rank * shape.hidden * common.rows.adapted

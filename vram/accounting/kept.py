@@ -205,11 +205,11 @@ def kept(scenario: Scenario, held: Formats, imbalance: int | Fraction = 1) -> Ke
         for row in final
         if (e := row.bytes[held.arithmetic])
     ]
-    tables = []
-    if block.rotary:
-        tables.append(evaluate(N_("Rotary positions: cosines and sines"), "activations", size.rotary, numbers,
-                               e=2 * held.stream))  # fmt: skip
     recomputes = batch.recompute not in ("none", "selective")
+    tables = []
+    if block.rotary and (block.tables or recomputes):
+        tables.append(evaluate(N_("Rotary positions: cosines and sines"), "activations", size.rotary, numbers,
+                               e=8 if block.wide else 2 * held.stream))  # fmt: skip
     return Kept(
         block=block,
         measured=measured,
@@ -299,10 +299,12 @@ def _in_front(
         e = 2 if held.arithmetic == HALF else 4
         name = N_("Norm behind the embedding: input")
         found.append(evaluate(name, "activations", size.final_hidden, numbers, e=e))
-    if not block.rotary and block.drops and full:
+        name = N_("Norm behind the embedding: mean and 1/σ of each token")
+        found.append(evaluate(name, "activations", size.final_per_token, numbers, e=8))
+    if not block.rotary and block.drops_first and full:
         found.append(_positions(numbers))
     # Recomputing makes the embedding's output require a gradient, also where the embedding is frozen.
-    if dropout and block.drops and (full or recomputes):
+    if dropout and block.drops_first and (full or recomputes):
         found.append(evaluate(N_("Dropout mask behind the embedding"), "activations", size.final_hidden, numbers, e=1))
     return found
 

@@ -35,8 +35,9 @@ def notes(scenario: Scenario) -> list[Message]:
     if not block_of(shape)[1]:
         text = "What layers of {family} keep for backward was not measured; it is read from the nearest architecture."
         found.append(Message(text, family=shape.family))
-    elif (shape.experts or shape.latent) and recipe.precision != "bf16":
-        found.append(Message("Experts and latent attention were measured in BF16 only; other formats follow from it."))
+    elif shape.latent and recipe.precision != "bf16" and batch.attention != "eager":
+        text = "FlashAttention with latent attention was measured in BF16 only; other formats follow from it."
+        found.append(Message(text))
     if batch.compile:
         text = "What compiled layers keep follows from how torch.compile partitions them; it was not measured."
         found.append(Message(text))

@@ -15,7 +15,8 @@ _FRONT = ("embedding", "position_embedding")
 
 class Sizes(NamedTuple):
     """Parameters by place. Those ``of_...`` are of one layer, on average where layers differ;
-    ``of_dense`` and ``of_routed`` of one without and with experts, ``of_experts`` of its routed ones."""
+    ``of_dense`` and ``of_routed`` of one without and with experts, ``of_experts`` of its routed ones;
+    ``of_cast`` are matrices that autocast casts, which are all but those of routed experts."""
 
     total: int
     table: int
@@ -29,6 +30,7 @@ class Sizes(NamedTuple):
     of_qkv: int
     of_ffn: int
     of_linear: int
+    of_cast: int
     of_biases: int
     matrices: tuple[Tensor, ...]
 
@@ -65,6 +67,7 @@ def sizes(shape: Shape) -> Sizes:
         of_qkv=round(qkv / L),
         of_ffn=round((linear - attention) / L),
         of_linear=round(linear / L),
+        of_cast=round(sum(t.size for t in inside if not t.routed) / L),
         of_biases=round(sum(t.size for t in held if t.component == "biases") / L),
         matrices=inside,
     )

@@ -21,6 +21,7 @@ __all__ = [
     "final_per_token",
     "final_scale",
     "gathered_hidden",
+    "head_scale",
     "hidden",
     "inner",
     "inputs",
@@ -29,9 +30,11 @@ __all__ = [
     "log_sum_exp",
     "log_sum_exp_padded",
     "mask",
+    "own_rotary",
     "per_head",
     "per_key_head",
     "per_token",
+    "projected",
     "queries",
     "random_state",
     "rotary",
@@ -85,6 +88,16 @@ def scale(e, n_held, d_hidden):
     return e * n_held * d_hidden
 
 
+def head_scale(e, n_held, d_head):
+    """1 + weight of Gemma's norms of queries and keys: e·n·d_head.
+
+    References
+    ----------
+    .. [1] transformers 5.24, ``models/gemma3/modeling_gemma3.py``: ``Gemma3RMSNorm``; measured on CPU
+    """
+    return e * n_held * d_head
+
+
 def queries(e, n_held, b, s, n_head, d_head, D_tp, D_cp):
     """Tensors as wide as all heads together (queries, attention's output): e·n·b·s·n_head·d_head.
 
@@ -94,6 +107,16 @@ def queries(e, n_held, b, s, n_head, d_head, D_tp, D_cp):
     .. [2] PyTorch, ``tools/autograd/derivatives.yaml``: _scaled_dot_product_flash_attention
     """
     return e * n_held * b * s * n_head * d_head / (D_tp * D_cp)
+
+
+def projected(e, n_held, b, s, n_head, n_kv, d_head, D_tp, D_cp):
+    """Queries, keys and values as one matrix makes them: e·n·b·s·(n_head + 2·n_kv)·d_head.
+
+    References
+    ----------
+    .. [1] transformers 5.24, ``models/phi3/modeling_phi3.py``: ``Phi3Attention.qkv_proj``; measured on CPU
+    """
+    return e * n_held * b * s * (n_head + 2 * n_kv) * d_head / (D_tp * D_cp)
 
 
 def keys_values(e, n_held, b, s, n_kv, d_head, D_tp, D_cp):
@@ -215,6 +238,17 @@ def rotary(e, s, d_rotary, D_cp):
     .. [1] transformers 5.24, ``models/llama/modeling_llama.py``: ``LlamaRotaryEmbedding``; measured
     """
     return e * s * d_rotary / D_cp
+
+
+def own_rotary(e, n_held, s, d_rotary, D_cp):
+    """Cosines and sines of the rotary positions where each layer makes its own: e·n·s·d_rotary.
+
+    References
+    ----------
+    .. [1] transformers 5.24, ``models/glm4/modeling_glm4.py``: ``apply_rotary_pos_emb``, repeat_interleave; measured
+       on CPU
+    """
+    return e * n_held * s * d_rotary / D_cp
 
 
 def final_hidden(e, b, s, d_hidden, D_sp, D_cp):
