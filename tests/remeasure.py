@@ -244,31 +244,44 @@ class LiveBytes(TorchDispatchMode):
         return made
 
 
+WIDE = {"hidden_size": 512, "num_hidden_layers": 3, "num_attention_heads": 8, "num_key_value_heads": 2, "head_dim": 64,
+        "vocab_size": 1000, "tie_word_embeddings": False, "bos_token_id": 1, "eos_token_id": 2,
+        "pad_token_id": 0}  # fmt: skip
+MIXTRAL = {"model_type": "mixtral", "num_local_experts": 4, "num_experts_per_tok": 2}
+QWEN3_MOE = {"model_type": "qwen3_moe", "intermediate_size": 1024, "num_experts": 8, "norm_topk_prob": True}
+PEAKS = [
+    *({"model_type": "llama", "intermediate_size": ffn} for ffn in (1408, 2048, 4096)),
+    *({"model_type": family, "intermediate_size": 2048}
+      for family in ("qwen2", "qwen3", "phi3", "cohere", "gpt_neox", "starcoder2")),
+    *(MIXTRAL | {"intermediate_size": ffn} for ffn in (1024, 1792)),
+    QWEN3_MOE | {"moe_intermediate_size": 384, "num_experts_per_tok": 4},
+    QWEN3_MOE | {"moe_intermediate_size": 1384, "num_experts_per_tok": 2},
+    {"model_type": "olmoe", "intermediate_size": 512, "num_experts": 8, "num_experts_per_tok": 4},
+]  # fmt: skip
+
+
 def backward_on_cpu():
     """Peaks of backward on CPU tensors in BF16; an operation's own temporaries are not seen."""
-    print(f"{'family':<8} {'d_FFN':>6} {'recompute':<10} {'measured':>12} {'estimated':>12} {'off':>9}")
-    for family, own in SMALL.items():
-        for ffn in (1408, 4096):
-            size = {"hidden_size": 512, "num_attention_heads": 8, "num_key_value_heads": 2,
-                    "head_dim": 64, "intermediate_size": ffn}  # fmt: skip
-            config = {"model_type": family, **COMMON, **own, **size}
-            for recompute in ("none", "full"):
-                model, live = build(config, "bf16", "sdpa", "cpu"), LiveBytes()
-                if recompute == "full":
-                    model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
-                ids = torch.randint(0, COMMON["vocab_size"], (1, 2048))
-                with live:
-                    for parameter in model.parameters():
-                        live.add(parameter)
-                    loss = forward(model, ids, "bf16")
-                    live.peak = live.now
-                    loss.backward()
-                link = f"model=custom&precision=bf16&seq=2048&recompute={recompute}"
-                found = estimate(Scenario.from_link(link, shape=shape_from_config(config))).worst
-                states = sum(t.bytes for t in found.moments[0].terms if t.group == "optimizer")
-                estimated = found.phases["backward"] - states
-                sizes = f"{live.peak:>12,} {estimated:>12,} {estimated / live.peak - 1:>+9.3%}"
-                print(f"{family:<8} {ffn:>6} {recompute:<10} {sizes}")
+    print(f"{'recompute':<10} {'measured':>12} {'estimated':>12} {'off':>9}  model")
+    for own in PEAKS:
+        config = WIDE | own
+        for recompute in ("none", "full"):
+            model, live = build(config, "bf16", "sdpa", "cpu"), LiveBytes()
+            if recompute == "full":
+                model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
+            ids = torch.randint(0, WIDE["vocab_size"], (1, 2048))
+            with live:
+                for parameter in model.parameters():
+                    live.add(parameter)
+                loss = forward(model, ids, "bf16")
+                live.peak = live.now
+                loss.backward()
+            link = f"model=custom&precision=bf16&seq=2048&recompute={recompute}"
+            found = estimate(Scenario.from_link(link, shape=shape_from_config(config))).worst
+            states = sum(t.bytes for t in found.moments[0].terms if t.group == "optimizer")
+            estimated = found.phases["backward"] - states
+            off = f"{estimated / live.peak - 1:>+9.3%}"
+            print(f"{recompute:<10} {live.peak:>12,} {estimated:>12,} {off}  {json.dumps(own)}")
 
 
 STEPS = [
