@@ -39,6 +39,10 @@ def term(name: str, group: str, formula: Callable, **numbers: float) -> Term:
     return Term(name, group, formula, numbers, math.ceil(formula(**numbers)))
 
 
+def _shards(terms: list[Term]) -> int:
+    return sum([t.bytes for t in terms if t.group == "gradients" and "N_shard" in t.numbers])
+
+
 class Bundle:
     """Terms that many moments share, added up once."""
 
@@ -56,7 +60,7 @@ class Bundle:
     def shards(self) -> int:
         """Bytes of gradients that are divided in a sharding group, among them."""
         if self._shards is None:
-            self._shards = sum([t.bytes for t in self._terms if t.group == "gradients" and "N_shard" in t.numbers])
+            self._shards = _shards(self._terms)
         return self._shards
 
 
@@ -93,8 +97,9 @@ class Moment:
 
     @property
     def shards(self) -> int:
-        """Bytes of gradients' shards in the bundles of what is alive."""
-        return sum([part.shards for part in self._parts if isinstance(part, Bundle)])
+        """Bytes of gradients that are divided in a sharding group, among what is alive."""
+        bundles = sum([part.shards for part in self._parts if isinstance(part, Bundle)])
+        return bundles + _shards([part for part in self._parts if isinstance(part, Term)])
 
     @property
     def terms(self) -> list[Term]:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from ..formulas import activations
 from ..scenario import Scenario
-from ..terms import N_, Moment, Term, by_group, term
+from ..terms import N_, Bundle, Moment, Term, by_group, term
 
 __all__ = ["beside", "waiting_losses"]
 
@@ -36,4 +36,4 @@ def waiting_losses(scenario: Scenario, kept: list[Term]) -> list[Term]:
 def beside(moments: list[Moment], waiting: list[Term]) -> list[Moment]:
     """The moments of a step, with ``waiting`` alive between its start and the optimizer's step."""
     start, *between, optimizer = moments
-    return [start, *(Moment(each.name, each.phase, each.terms + waiting) for each in between), optimizer]
+    return [start, *(Moment(each.name, each.phase, [Bundle(each.terms), *waiting]) for each in between), optimizer]
