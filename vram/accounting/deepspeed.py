@@ -104,6 +104,7 @@ def _share(common: Common, part: Part, layers: Layers, have: Holdings) -> Share:
     return Share(
         part=part,
         layers=layers,
+        keeps=layers.keeps,
         edges=rows.in_front + rows.behind,
         start=Moment(N_("Start of the step"), "forward", steady),
         recomputing=Bundle(forward + common.inside),

@@ -94,6 +94,7 @@ class Share(NamedTuple):
 
     part: Part
     layers: Layers
+    keeps: tuple[int, int, int]
     edges: list[Term]
     start: Moment
     recomputing: Bundle
@@ -145,6 +146,7 @@ def share(common: Common, part: Part, layers: Layers, have: Holdings, inputs: Te
     return Share(
         part=part,
         layers=layers,
+        keeps=layers.keeps,
         edges=edges + behind,
         start=Moment(N_("Start of the step"), "forward", [Bundle(steady)]),
         recomputing=Bundle(forward + common.inside),
@@ -167,14 +169,15 @@ def share(common: Common, part: Part, layers: Layers, have: Holdings, inputs: Te
 def stored(common: Common, share: Share, flying: int) -> list[Stack]:
     """What the layers keep at the end of forward."""
     rows, layers = common.rows, share.layers
-    held = [flying * n for n in layers.keeps]
+    held = [flying * n for n in share.keeps]
     first = flying if share.part.first and held[ALL] else 0
     counts = [
         (flying * layers.whole if sort.core and layers.selective else held[sort.part]) - (first if sort.lacking else 0)
         for sort in rows.layer.sorts
     ]
     checkpoints = flying * layers.checkpoints - _arrived(common, share, flying)
-    return [Stack(rows.layer, counts), Stack(rows.checkpoint, [checkpoints])]
+    whole = [Stack(rows.layer, counts)] if held[ALL] else []
+    return whole + ([Stack(rows.checkpoint, [checkpoints])] if checkpoints else [])
 
 
 def moments(common: Common, share: Share, flying: int, kept: list[Stack]) -> list[Moment]:
@@ -192,18 +195,19 @@ def moments(common: Common, share: Share, flying: int, kept: list[Stack]) -> lis
         found.append(Moment(N_("End of forward"), "forward", [share.forward, *kept]))
     # In the last layer all others are still held; in the first one almost all gradients exist.
     for name, late in ((N_("Backward of the last layer"), False), (N_("Backward of the first layer"), True)):
+        held, checkpoints = _around(common, share, flying, late)
         inside = [
-            Moment(name, "backward", [fixed, *_working_set(common, share, flying, point, late), *waiting])
+            Moment(name, "backward", [fixed, _at(common, share.layers, held, point), checkpoints, *waiting])
             for fixed, point in zip(share.inside[late], common.points, strict=True)
         ]
         found.append(max(inside, key=_bytes))
     ending: list = [share.ending, *_waiting(common, share.part, flying - 1)]
     if flying > 1 and not common.offloaded:
-        layers, held = share.layers, [(flying - 1) * n for n in share.layers.keeps]
+        layers, held = share.layers, [(flying - 1) * n for n in share.keeps]
         counts = [0 if sort.core and layers.selective else held[sort.part] for sort in common.rows.layer.sorts]
-        ending.append(Stack(common.rows.layer, counts))
         checkpoints = (flying - 1) * layers.checkpoints - _arrived(common, share, flying - 1)
-        ending.append(Stack(common.rows.checkpoint, [checkpoints]))
+        ending += [Stack(common.rows.layer, counts)] if held[ALL] else []
+        ending += [Stack(common.rows.checkpoint, [checkpoints])] if checkpoints else []
     return [*found, Moment(N_("End of backward"), "backward", ending), share.optimizer]
 
 
@@ -234,18 +238,16 @@ def _arrived(common: Common, share: Share, flying: int) -> int:
     return flying if share.layers.checkpoints and not share.part.first and not common.offloaded else 0
 
 
-def _working_set(common: Common, share: Share, flying: int, point: Point, late: bool) -> list[Stack]:
-    """Layers held at an instant inside one layer's backward: that one in part, others whole, checkpoints."""
+def _around(common: Common, share: Share, flying: int, late: bool) -> tuple[list[int], Stack]:
+    """Layers held whole besides the one at work, by kind, and checkpoints, inside one layer's backward."""
     layers = share.layers
-    segment = max(layers.segment, 1)
-    # The layer at work is one with experts where there are any, the fuller kind.
-    own = (1, 0, 1) if layers.experts else (1, 1, 0)
+    segment, own = max(layers.segment, 1), _own(layers)
     if late:
-        others = [(flying - 1) * n + (segment - 1) * one for n, one in zip(layers.keeps, own, strict=True)]
+        others = [(flying - 1) * n + (segment - 1) * one for n, one in zip(share.keeps, own, strict=True)]
         checkpoints = (flying - 1) * layers.checkpoints + (layers.segment > 0)
     else:
-        kept = any(layers.keeps)
-        others = [flying * n - one if kept else (segment - 1) * one for n, one in zip(layers.keeps, own, strict=True)]
+        kept = any(share.keeps)
+        others = [flying * n - one if kept else (segment - 1) * one for n, one in zip(share.keeps, own, strict=True)]
         checkpoints = flying * layers.checkpoints
     if common.offloaded:
         others = [min(n, (segment - 1) * one) for n, one in zip(others, own, strict=True)]
@@ -253,12 +255,22 @@ def _working_set(common: Common, share: Share, flying: int, point: Point, late: 
     if common.shared and layers.segment:
         checkpoints -= 1
     checkpoints = max(checkpoints - _arrived(common, share, flying), 0)
-    bare = layers.selective and not layers.whole
+    return others, Stack(common.rows.checkpoint, [checkpoints])
+
+
+def _at(common: Common, layers: Layers, others: list[int], point: Point) -> Stack:
+    """Layers' rows at an instant: of the layer at work those that are still alive, of others all."""
+    own, bare = _own(layers), layers.selective and not layers.whole
     counts = [
         (0 if bare and sort.core else others[sort.part]) + (own[sort.part] if sort.until <= point.until else 0)
         for sort in common.rows.layer.sorts
     ]
-    return [Stack(common.rows.layer, counts), Stack(common.rows.checkpoint, [checkpoints])]
+    return Stack(common.rows.layer, counts)
+
+
+def _own(layers: Layers) -> tuple[int, int, int]:
+    """The layer at work by kind: one with experts where there are any, the fuller kind."""
+    return (1, 0, 1) if layers.experts else (1, 1, 0)
 
 
 def _shared(held: Formats, rows: Kept) -> bool:
@@ -435,7 +447,7 @@ def _copies(common: Common, part: Part, layers: Layers) -> tuple[list[Term], lis
         adapters -= common.scenario.recipe.lora_rank * shape.hidden * common.rows.adapted
     norms = []
     if held.rest == 2 and shape.norm.startswith("layer"):
-        count = kept * shape.norms - bool(lone) + part.last
+        count = max(kept * shape.norms - lone, 0) + part.last
         name = N_("Autocast: FP32 copies of the norms' weights")
         each = 8 if shape.norm == "layer" else 4
         norms = [evaluate(name, "buffers", size.scale, common.rows.numbers, e=each, n_held=count)] if count else []

@@ -38,7 +38,12 @@ def inside(
 
 def _besides_shards(moments: list[Moment]) -> int:
     """The most that is alive at once, but for gradients' shards, which lie in their own stream's pool."""
-    return max([moment.bytes - moment.shards for moment in moments])
+    most = 0
+    for moment in sorted(moments, key=lambda moment: -moment.bytes):
+        if moment.bytes <= most:
+            break
+        most = max(most, moment.bytes - moment.shards)
+    return most
 
 
 def cached(scenario: Scenario, peak: Moment) -> list[Term]:
