@@ -119,8 +119,7 @@ def names(formula: Callable) -> tuple[str, ...]:
 
 def evaluate(name: str, group: str, formula: Callable, numbers: dict[str, float], **more: float) -> Term:
     """A term that picks its numbers from those of the scenario by their names."""
-    known = numbers | more
-    picked = {symbol: known[symbol] for symbol in names(formula)}
+    picked = {symbol: more[symbol] if symbol in more else numbers[symbol] for symbol in names(formula)}
     return Term(name, group, formula, picked, math.ceil(formula(**picked)))
 
 
