@@ -1,13 +1,12 @@
-"""A config.json of one's own on the Model page, and the Evidence page, run in this process."""
+"""A config.json of one's own on the Model page, run in this process."""
 
 import json
 from pathlib import Path
 
 import pytest
-from test_pages import address, agrees, charts, control, fine, opened, texts
+from test_pages import address, agrees, control, fine, opened, texts
 
-from vram import Scenario, count_parameters, presets, shape_from_config
-from vram.evidence import MEASURES, outcomes
+from vram import count_parameters, presets, shape_from_config
 
 DATA = Path(__file__).parent / "data"
 CONFIGS = json.loads((DATA / "configs.json").read_text())["models"]
@@ -63,23 +62,3 @@ def test_a_preset_chosen_after_an_import_is_all_of_the_preset():
     control(at, "model").select("llama-3-8b").run()
     assert agrees(at).scenario.model.shape == shape_from_config(presets.model("llama-3-8b").config)
     assert address(at) == "gpus=8&zero=2"
-
-
-def test_the_evidence_page_shows_every_run_and_its_failures():
-    at = fine(opened("", "evidence.py"))
-    found = outcomes()
-    drawn = sum(len(trace["x"]) for trace in charts(at)["evidence"]["data"] if "customdata" in trace)
-    assert drawn == sum(o.quantity in MEASURES and not o.reason for o in found)
-    for o in found:
-        if o.reason:
-            assert o.id in texts(at)
-    for run in presets.evidence():
-        Scenario.parse_link(run["link"])
-
-
-def test_a_run_names_its_source_and_opens_its_scenario():
-    at = fine(opened("", "evidence.py"))
-    worst = max((o for o in outcomes() if not o.reason), key=lambda o: abs(o.error))
-    run = next(r for r in presets.evidence() if r["id"] == worst.id)
-    assert run["source"].split(",")[0] in texts(at)
-    assert any(link.proto.label == "Open its scenario" for link in at.get("page_link"))

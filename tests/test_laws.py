@@ -19,7 +19,7 @@ from strategies import changed, divisors, scenarios, small
 from vram import WhatIf, count_parameters, estimate, formulas
 from vram.formulas import SYMBOLS, activations
 from vram.layout import stage_layers
-from vram.terms import GROUPS, by_group
+from vram.terms import GROUPS, PHASES, by_group
 from vram.working import meaning, work
 
 STATES = ("weights", "gradients", "optimizer")
@@ -54,6 +54,18 @@ def near(found, wanted, roundings):
 
 def at_most(found, limit):
     return found <= limit + limit // 2**50
+
+
+def adds_up(stage):
+    """Terms of each moment sum to it, the fullest is the bar, and nothing is negative."""
+    for moment in stage.moments:
+        assert abs(sum(t.bytes for t in moment.terms) - moment.bytes) <= moment.bytes // 2**50
+        assert all(t.bytes >= 0 and isinstance(t.bytes, int) and t.group in GROUPS for t in moment.terms)
+        assert len(sizes(moment.terms)) == len(moment.terms)
+        assert moment.phase in PHASES
+    assert stage.allocated == max(moment.bytes for moment in stage.moments)
+    assert all(t.group == "overhead" and t.bytes >= 0 for t in stage.cached + stage.context)
+    assert stage.saved >= 0
 
 
 def needed(scenario):
@@ -341,7 +353,18 @@ def evaluated(latex):
 
 def shows(value, count):
     """Whether bytes are this value, rounded up (from 2⁵³ on, floating point rounds too)."""
-    return abs(count - math.ceil(value)) <= value / 2**48
+    return abs(count - math.ceil(value)) <= value / 2**50
+
+
+def is_displayed_as_computed(term):
+    """Both forms of a term's formula give its bytes: with numbers, and with what each symbol is said to be."""
+    working = work(term)
+    assert shows(evaluated(working.numbers), term.bytes), (term, working)
+    written = working.symbols
+    for latex, _, value in sorted(meaning(term), key=lambda row: -len(row[0])):
+        written = re.sub(rf"(?<![\\a-zA-Z]){re.escape(latex)}(?![a-zA-Z])", f"({value.replace(',', '')})", written)
+    assert shows(evaluated(written), term.bytes), (term, working)
+    assert working.sources
 
 
 @given(small())
@@ -349,15 +372,7 @@ def shows(value, count):
 def test_every_displayed_formula_evaluates_to_its_bytes(scenario):
     for stage in estimate(scenario).stages[:2]:
         for term in stage.terms + stage.host:
-            working = work(term)
-            assert shows(evaluated(working.numbers), term.bytes), (term, working)
-            written = working.symbols
-            for latex, _, value in sorted(meaning(term), key=lambda row: -len(row[0])):
-                written = re.sub(
-                    rf"(?<![\\a-zA-Z]){re.escape(latex)}(?![a-zA-Z])", f"({value.replace(',', '')})", written
-                )
-            assert shows(evaluated(written), term.bytes), (term, working)
-            assert working.sources
+            is_displayed_as_computed(term)
 
 
 @given(small())

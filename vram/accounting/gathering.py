@@ -55,6 +55,11 @@ def _gathered(scenario: Scenario, held: Formats) -> float:
     return held.rest if held.base else 4 if scenario.recipe.precision == "fp32" else 2
 
 
+def _reduced(scenario: Scenario) -> float:
+    """Bytes of a gradient as it is reduced."""
+    return 2 if scenario.recipe.precision == "bf16" else 4
+
+
 def gathering_pool(scenario: Scenario, held: Formats, part: Part, found: Sizes) -> Term | None:
     """The memory pool of the stream that gathers parameters: the largest unit."""
     if not sharded(scenario.layout) or (held.base and scenario.layout.zero == 2):
@@ -78,7 +83,7 @@ def summed_whole(scenario: Scenario, held: Formats, part: Part) -> list[Term]:
     if not sharded(layout) or held.base or layout.pp == 1 or scenario.batch.accum == 1:
         return []
     name = N_("FSDP: sums of whole gradients, reduced at the end of the step")
-    reduced = 2 if scenario.recipe.precision == "bf16" else 4
+    reduced = _reduced(scenario)
     return [evaluate(name, "gradients", states.gathered, {"D_tp": layout.tp}, beta=reduced, phi_unit=part.trained)]
 
 
@@ -100,7 +105,7 @@ def last_gradients(scenario: Scenario, held: Formats, part: Part, numbers: dict[
         name = N_("FSDP: gradients of embedding, head and last norm, to be reduced")
         again = N_("FSDP: the embedding's gradient as it is made")
         e = 4 if scenario.recipe.precision == "fp32" else 2
-        reduced = 2 if scenario.recipe.precision == "bf16" else 4
+        reduced = _reduced(scenario)
         every = states.sharded if layout.shards > 1 else states.held
         return [
             evaluate(N_("Gradients"), "gradients", every, known, beta=held.gradients, phi_gpu=part.trained),

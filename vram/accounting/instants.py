@@ -329,7 +329,7 @@ def _points(scenario: Scenario, held: Formats, rows: Kept, found: Sizes) -> list
     formula, name = (routing.routed_inner, EXPERTS_BACKWARD) if shape.moe_layers else (size.inner, FFN_BACKWARD)
     done = round(found.of_ffn / (3 if shape.gated else 2))
     inside = evaluate(name, "buffers", formula, numbers, n_held=1, e=working)
-    cast = found.of_cast / found.of_linear
+    cast = found.of_cast / max(found.of_linear, 1)
     points = [Point(ACTIVATION, [inside, stream], done, round((found.of_linear - done) * cast))]
     if shape.moe_layers:
         gathering = _gathering(rows, weights(shape)[held.arithmetic])

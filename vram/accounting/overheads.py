@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from fractions import Fraction
 from functools import lru_cache
 
 from .. import presets
@@ -52,7 +53,7 @@ def cached(scenario: Scenario, peak: Moment) -> list[Term]:
     if not part:
         return []
     numbers = {"p": part, "M_live": peak.bytes}
-    size = math.ceil(states.percentage(**numbers))
+    size = math.ceil(states.percentage(Fraction(str(part)), peak.bytes))
     return [Term(N_("Allocator: cached and fragmented"), "overhead", states.percentage, numbers, size)]
 
 
